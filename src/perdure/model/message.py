@@ -62,6 +62,10 @@ class Message:
         self.published_at_us: int = published_at_us
         self.offset: int = offset
 
+    def held_bytes(self) -> int:
+        """About what it takes of memory: a payload of one byte may have a topic of 60,000."""
+        return len(self.payload) + len(self.properties) + len(self.topic)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Message):
             return NotImplemented

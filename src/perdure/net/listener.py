@@ -48,6 +48,8 @@ log = get_logger("net")
 
 ACCEPT_BURST: Final = 32
 """Sockets accepted in one turn of the loop; the others wait so that traffic is not held up."""
+TLS_ACCEPT_BURST: Final = 4
+"""The same where a handshake follows: the server's part of it takes a millisecond."""
 LEAVE_BURST: Final = 256
 """Connections closed in one turn of the loop when the broker takes leave of all."""
 ACCEPT_RETRY_S: Final = 1.0
@@ -264,7 +266,7 @@ class Listener:
     # Inside.
 
     def _accept_ready(self, listening: socket.socket) -> None:
-        for _ in range(ACCEPT_BURST):
+        for _ in range(ACCEPT_BURST if self._context is None else TLS_ACCEPT_BURST):
             try:
                 accepted, address = listening.accept()
             except (BlockingIOError, InterruptedError):

@@ -144,7 +144,7 @@ class Database(Protocol):
             after_offset: exclusive lower bound.
             until_offset: inclusive upper bound.
             limit: most messages to return, >= 1.
-            bytes_max: most payload bytes of the page; 0 = no bound. One message is always
+            bytes_max: most bytes of its messages; 0 = no bound. One message is always
                 returned if one matches, however large.
         """
         ...

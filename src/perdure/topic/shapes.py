@@ -100,6 +100,7 @@ class FilterIndex(Generic[V]):
         "_shapes_max",
         "_young",
         "_young_firsts",
+        "looked",
     )
 
     def __init__(self, *, cache_max: int = CACHE_MAX, shapes_max: int = SHAPES_MAX) -> None:
@@ -121,6 +122,8 @@ class FilterIndex(Generic[V]):
         self._recurring = Recurring()
         self._lookups = 0
         self._misses = 0
+        self.looked: int = 0
+        """Nodes of tries that matching has looked at, since whoever asks has set it to 0."""
         # What was answered last: messages of one topic mostly come several at a time.
         self._last_topic: str = ""
         self._last: list[V] = []
@@ -230,7 +233,7 @@ class FilterIndex(Generic[V]):
                 if value is not None:
                     found.append(value)
             if group.trie is not None:
-                group.trie.collect(levels, depth, found)
+                self.looked += group.trie.collect(levels, depth, found)
         if topic.startswith("$"):
             # [MQTT-4.7.2-1]
             return found
@@ -241,7 +244,7 @@ class FilterIndex(Generic[V]):
                 if value is not None:
                     found.append(value)
             if group.trie is not None:
-                group.trie.collect(levels, depth, found)
+                self.looked += group.trie.collect(levels, depth, found)
         return found
 
     def _match_and_keep(self, topic: str) -> list[V]:

@@ -91,11 +91,17 @@ class FilterTrie(Generic[V]):
         if not self.shapes[shape]:
             del self.shapes[shape]
 
-    def collect(self, levels: list[str], depth: int, found: list[V]) -> None:
-        """Append the values of the filters that match the first ``depth`` levels."""
+    def collect(self, levels: list[str], depth: int, found: list[V]) -> int:
+        """Append the values of the filters that match the first ``depth`` levels.
+
+        Returns:
+            How many nodes were looked at: of many filters with ``+`` in the midst, most of them.
+        """
         # Width first: the nodes that fit the levels so far.
         nodes = [self._root]
+        looked = 0
         for index in range(depth):
+            looked += len(nodes)
             level = levels[index]
             following: list[_Node[V]] = []
             for node in nodes:
@@ -114,7 +120,7 @@ class FilterTrie(Generic[V]):
                 if child is not None:
                     following.append(child)
             if not following:
-                return
+                return looked
             nodes = following
         for node in nodes:
             # `a/#` matches `a` (section 4.7.1.2).
@@ -123,6 +129,7 @@ class FilterTrie(Generic[V]):
             child = node.children.get("#")
             if child is not None and child.value is not None:
                 found.append(child.value)
+        return looked
 
 
 def _tail_matches(tail: str, levels: list[str], index: int, depth: int) -> bool:

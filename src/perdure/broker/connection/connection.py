@@ -31,7 +31,7 @@ from perdure.broker.connection.inbound_gate import InboundGate
 from perdure.broker.connection.qos_flow import QosFlow
 from perdure.broker.connection.refusal_log import foreign
 from perdure.broker.delivery.sender import Sender
-from perdure.broker.runtime.turn_budget import BULK_BYTES, SLICE, FanOut
+from perdure.broker.runtime.turn_budget import BULK_BYTES, SLICE, Beginning, FanOut
 from perdure.errors import MqttError
 from perdure.limits import CONNECT_HEAD_BYTES
 from perdure.mqtt.decode import Decoder
@@ -66,6 +66,7 @@ class Connection(EndingConnection):
     """
 
     __slots__ = (
+        "_beginning",
         "_decoder",
         "_fan",
         "_parts",
@@ -94,6 +95,8 @@ class Connection(EndingConnection):
         )
         self._fan: FanOut | None = None
         """None = no message of this client was seen to go to many."""
+        self._beginning: Beginning | None = Beginning()
+        """None = it has published for a while."""
         super().__init__(
             parts,
             stream,
@@ -166,6 +169,9 @@ class Connection(EndingConnection):
         taken = admission.taken
         fan = self._fan
         units = SLICE if fan is None else fan.units()
+        beginning = self._beginning
+        if beginning is not None and self._state == CONNECTED:
+            units = min(units, beginning.units)
         try:
             packets = decoder.feed(data, units)
             if self._state == NEW and decoder.failure is not None:
@@ -179,6 +185,10 @@ class Connection(EndingConnection):
         dispatcher = pipeline.dispatcher
         if fan is not None or (dispatcher is not None and dispatcher.caused):
             self._learn_fan(admission.taken - taken)
+        if beginning is not None and admission.taken != taken:
+            published = admission.taken - taken
+            if beginning.published(published, self._parts.turn_budget, pipeline.number):
+                self._beginning = None
         if not inbound_gate.is_paused:
             if pipeline.is_overloaded():
                 inbound_gate.pause()

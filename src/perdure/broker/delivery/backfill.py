@@ -37,6 +37,10 @@ SCAN_FACTOR: Final = 8
 """Retained topics looked at for each one that a page may return."""
 
 
+AT_ONCE: Final = 4
+"""Backfills that read a page in one turn by themselves; of more, some have a step of each turn."""
+
+
 class SysTopicValues(Protocol):
     """Retained messages that live in memory: ``$SYS``."""
 
@@ -56,6 +60,7 @@ class Backfill:
         self._inbox: Inbox = inbox
         self._sys: SysTopicValues = sys
         self._window_waiters: WindowWaiters = window_waiters
+        self._running: int = 0
 
     async def may_have_retained(self, topic_filter: str) -> bool:
         """Whether a retained message can match a filter: certain for one without wildcards.
@@ -122,6 +127,7 @@ class Backfill:
         return None
 
     async def _run(self, session: LiveSession, name: str) -> None:
+        self._running += 1
         try:
             await self._feed(session, name)
         except StorageError as error:
@@ -131,6 +137,8 @@ class Backfill:
                 session.connection.storage_lost(UNSPECIFIED_ERROR)
         except Exception as error:  # noqa: BLE001 - it costs the one session
             session.failed(error, "backfill")
+        finally:
+            self._running -= 1
 
     async def _feed(self, session: LiveSession, name: str) -> None:
         core = self._core
@@ -139,8 +147,9 @@ class Backfill:
             if sub is None or sub.backfill is None or name in session.joining:
                 return
             await self._window_waiters.wait_live(session)
-            if session.backfilling > 1:
-                # The backfills of thousands of filters would each read a page in this turn.
+            if session.backfilling > 1 or self._running > AT_ONCE:
+                # The backfills of thousands of filters would each read a page in this turn, and so
+                # would those of many sessions.
                 await core.turn_budget.step(session)
             if not session.is_open or session.subs.get(name) is not sub:
                 continue

@@ -26,6 +26,11 @@ CAUSED_MAX: Final = 10_000
 GROUP_RUN_MAX: Final = 1_024
 """Messages that a group is given in one step."""
 
+LOOKED_MIN: Final = 64
+"""Nodes of tries of filters up to which a search for subscribers costs nothing that counts."""
+LOOKED_SHIFT: Final = 3
+"""So many nodes cost as much as a delivery: two to this power."""
+
 UNMATCHED_MAX: Final = 10_000
 """Messages without a subscriber that are remembered until they are acknowledged."""
 
@@ -78,8 +83,8 @@ class Dispatcher:
         self.unmatched: set[int] = set()
         """Offsets of recent QoS 1 messages that no connected session and no group wanted."""
         self.caused: dict[str, int] = {}
-        """Deliveries by publisher that went to several sessions each; who publishes takes its own
-        away (``fan_out``)."""
+        """Work by publisher, in deliveries, of messages that cause several; who publishes takes its
+        own away (``fan_out``)."""
         self.widest: int = 0
         """Most sessions that one message went to, since whoever asks has set it to 0."""
 
@@ -165,6 +170,8 @@ class Dispatcher:
             return False
         topic, publisher = first.topic, first.publisher
         subscriber_sets = self._index.match(topic)
+        if self._index.looked >= LOOKED_MIN:
+            self._charge_search(first)
         if len(subscriber_sets) != 1:
             return False
         subscriber_set = subscriber_sets[0]
@@ -261,7 +268,8 @@ class Dispatcher:
         count = len(run)
         if count < 2:
             return False
-        self._charge(first, len(subscriber_set.sessions), count)
+        sessions = len(subscriber_set.sessions)
+        self._charge(first, sessions, sessions * count)
         slow: list[SubscriberEntry] = []
         given: list[int] = []
         for entry in subscriber_set.sessions.values():
@@ -299,6 +307,8 @@ class Dispatcher:
 
     def _dispatch(self, message: Message) -> None:
         subscriber_sets = self._index.match(message.topic)
+        if self._index.looked >= LOOKED_MIN:
+            self._charge_search(message)
         if not subscriber_sets:
             self._nobody(message)
             return
@@ -313,7 +323,8 @@ class Dispatcher:
             elif subscriber_set.filtered:
                 self._dispatch_overlapping(message, subscriber_sets)
             else:
-                self._charge(message, len(subscriber_set.sessions))
+                sessions = len(subscriber_set.sessions)
+                self._charge(message, sessions, sessions + len(subscriber_set.groups))
                 for entry in subscriber_set.sessions.values():
                     try:
                         entry.session.deliver_one(message, entry)
@@ -340,14 +351,20 @@ class Dispatcher:
                 self.unmatched.clear()
             self.unmatched.add(message.offset)
 
-    def _charge(self, message: Message, sessions: int, count: int = 1) -> None:
-        """Remember who has caused deliveries of so many messages to several sessions."""
+    def _charge(self, message: Message, sessions: int, work: int) -> None:
+        """Remember who has caused how much ``work``, in deliveries."""
         if sessions > self.widest:
             self.widest = sessions
         caused = self.caused
         if len(caused) >= CAUSED_MAX:
             caused.clear()
-        caused[message.publisher] = caused.get(message.publisher, 0) + sessions * count
+        caused[message.publisher] = caused.get(message.publisher, 0) + work
+
+    def _charge_search(self, message: Message) -> None:
+        """Remember who has caused it to be searched for subscribers among many filters."""
+        index = self._index
+        self._charge(message, 0, index.looked >> LOOKED_SHIFT)
+        index.looked = 0
 
     def _failed(self, session: Subscriber, offset: int, error: Exception) -> None:
         """Giving something to one session failed as nobody expected: that one ends, and takes
@@ -357,7 +374,10 @@ class Dispatcher:
 
     def _dispatch_overlapping(self, message: Message, subscriber_sets: list[SubscriberSet]) -> None:
         found: dict[Subscriber, list[SubscriberEntry]] = {}
+        work = 0
         for subscriber_set in subscriber_sets:
+            # Ten thousand subscriptions of one session cost as much as those of many.
+            work += len(subscriber_set.sessions) + len(subscriber_set.groups)
             for session, entry in subscriber_set.sessions.items():
                 same = found.get(session)
                 if same is None:
@@ -368,7 +388,7 @@ class Dispatcher:
                 add_filtered(self._evaluation, message, subscriber_set, found)
         if not found and not any(each.groups for each in subscriber_sets):
             self._nobody(message)
-        self._charge(message, len(found))
+        self._charge(message, len(found), max(work, len(found)))
         for session, entries in found.items():
             try:
                 if len(entries) == 1:

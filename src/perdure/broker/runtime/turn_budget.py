@@ -38,6 +38,14 @@ FAN_SHIFT: Final = 2
 SLICE_MIN: Final = 32
 """Units of work in a slice of who publishes to many: what each of them is sent in a turn is one
 write, which costs as much as some messages."""
+WIDE: Final = 32 * 1024
+"""Deliveries of one slice, whatever they are of: a message that many subscriptions of one session
+match, or that has to be searched for among thousands of filters, causes as much as one to many."""
+UNITS_FIRST: Final = 16
+"""Units of work in a slice of who begins to publish; twice as many in each turn after it, up to
+``SLICE``: what its messages cause is known afterwards only."""
+UNKNOWN: Final = 256
+"""Deliveries that a message of who begins is taken to cause."""
 FEW: Final = 8
 """Who had no more messages in its slice before never waits for the deliveries of others: that so
 many have subscribed to what it sends now and then is not its doing."""
@@ -84,11 +92,19 @@ class FanOut:
     def units(self) -> int:
         """Units of work in a slice."""
         each = self.each
-        return max(SLICE_MIN, SLICE // (1 + (each >> FAN_SHIFT))) if each else SLICE
+        if not each:
+            return SLICE
+        return max(min(SLICE_MIN, WIDE // each), SLICE // (1 + (each >> FAN_SHIFT)), 1)
 
     def waits(self, budget: TurnBudget, turn: int) -> bool:
         """Whether the client's next slice must wait for the deliveries of this turn."""
-        return self.published > FEW and self.each > 0 and budget.is_full(turn)
+        return self._counts and budget.is_full(turn)
+
+    @property
+    def _counts(self) -> bool:
+        """Whether its slices cause what others have to wait for."""
+        each, published = self.each, self.published
+        return each > 0 and (published > FEW or each * published >= DELIVERIES_MAX)
 
     def learn(self, caused: int, published: int, budget: TurnBudget, turn: int) -> None:
         """Look at what the messages of the slices before have caused.
@@ -102,8 +118,31 @@ class FanOut:
         # Who alternates between topics is held to the worse one for some slices.
         self.each = max(caused // max(1, self.published), self.each - 1 - (self.each >> 3), 0)
         self.published = published
-        if self.each and published > FEW:
+        if self._counts:
             budget.will_cause(self.each * published, turn)
+
+
+@final
+class Beginning:
+    """Slices of a client of which nobody knows yet what its messages cause.
+
+    Attributes:
+        units: of work in its next slice.
+    """
+
+    __slots__ = ("_turn", "units")
+
+    def __init__(self) -> None:
+        self.units: int = UNITS_FIRST
+        self._turn: int = -1
+
+    def published(self, count: int, budget: TurnBudget, turn: int) -> bool:
+        """It has published in a slice; returns whether it has begun."""
+        budget.will_cause(count * UNKNOWN, turn)
+        if turn != self._turn:
+            self._turn = turn
+            self.units *= 2
+        return self.units >= SLICE
 
 
 @final

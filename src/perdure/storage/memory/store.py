@@ -208,7 +208,7 @@ class MemoryDatabase:
                 break
             if not any(matches(filter_, message.topic) for filter_ in filters):
                 continue
-            size_bytes += len(message.payload)
+            size_bytes += message.held_bytes()
             if messages and bytes_max and size_bytes > bytes_max:
                 return ReadResult(messages, messages[-1].offset)
             messages.append(message)

@@ -94,7 +94,7 @@ async def read_queue_page(
         if offset > through:
             break
         message = found[offset]
-        size += len(message.payload)
+        size += message.held_bytes()
         if messages and (len(messages) >= limit or (bytes_max and size > bytes_max)):
             return ReadResult(messages, messages[-1].offset)
         messages.append(message)

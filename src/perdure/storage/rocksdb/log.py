@@ -62,7 +62,7 @@ class LogReader:
         messages: list[Message] = []
         size_bytes = 0
         for message in self._matching(filters, after_offset, until_offset):
-            size_bytes += len(message.payload)
+            size_bytes += message.held_bytes()
             if bytes_max and size_bytes > bytes_max and messages:
                 return ReadResult(messages, messages[-1].offset)
             messages.append(message)
@@ -163,7 +163,7 @@ def _page(found: list[Message], until_offset: int, limit: int, bytes_max: int) -
     if bytes_max:
         size_bytes = 0
         for at, message in enumerate(messages):
-            size_bytes += len(message.payload)
+            size_bytes += message.held_bytes()
             if size_bytes > bytes_max and at:
                 return ReadResult(messages[:at], messages[at - 1].offset)
     return ReadResult(messages, messages[-1].offset if len(messages) >= limit else until_offset)

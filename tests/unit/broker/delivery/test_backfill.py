@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from perdure.broker.delivery.backfill import AT_ONCE
+from perdure.broker.runtime.turn_budget import STEPS_MAX
 from perdure.config.schema import Config, SessionConfig
-from perdure.mqtt.packets import PUBACK, Ack, Properties, Publish
+from perdure.mqtt.packets import PUBACK, Ack, Properties, Publish, Subscribe, SubscribeFilter
 from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import QUIET, Client, make_sim, until
 
@@ -214,3 +218,30 @@ def test_retained_messages_do_not_go_to_shared_subscriptions() -> None:
     reader.connect()
     reader.subscribe("$share/g/r/#")
     reader.none_comes()
+
+
+def test_backfills_of_many_sessions_share_the_turns() -> None:
+    """Thirty clients that subscribe to all that is retained, again and again, are not one page each
+    in every turn."""
+    sim = make_sim(config=PAGES)
+    bodies = _retain(_publisher(sim), 30)
+    core = sim.live.services
+    pages: dict[int, int] = {}
+    read = core.database.read_retained
+
+    async def counted(*args: Any, **named: Any) -> Any:
+        turn = core.pipeline.number
+        pages[turn] = pages.get(turn, 0) + 1
+        return await read(*args, **named)
+
+    core.database.read_retained = counted  # type: ignore[method-assign]
+    readers = [Client(sim, f"r{number}") for number in range(30)]
+    for reader in readers:
+        reader.connect(clean=True)
+    for reader in readers:
+        reader.send(Subscribe(60_000, [SubscribeFilter("r/#")]))
+    sim.run_for(5_000_000)
+    for reader in readers:
+        assert sorted(message.payload for message in reader.messages) == bodies
+    assert sum(pages.values()) >= 30 * 10
+    assert max(pages.values()) <= AT_ONCE + STEPS_MAX

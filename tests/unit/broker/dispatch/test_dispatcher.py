@@ -10,7 +10,7 @@ import pytest
 from perdure.broker.dispatch import dispatcher as dispatch
 from perdure.broker.dispatch.dispatcher import UNMATCHED_MAX, Dispatcher
 from perdure.broker.dispatch.items import Barrier
-from perdure.broker.dispatch.router import Router, Subscriber, SubscriberEntry
+from perdure.broker.dispatch.router import GroupSubscriber, Router, Subscriber, SubscriberEntry
 from perdure.config.schema import Config, SessionConfig, StorageConfig
 from perdure.model import Message, SessionRecord, Subscription
 from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Packet, Properties, Publish
@@ -395,11 +395,23 @@ class _Taker(Subscriber):
         self.taken.append(message.offset)
         self.fences.append(self.dispatcher.offset)
 
+    def deliver(
+        self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
+    ) -> None:
+        self.taken.append(message.offset)
+
     def cut_off(self, position: int) -> None:
         self.cut.append(position)
 
     def failed(self, error: Exception, where: str) -> None:
         self.cut.append(-1)
+
+
+class _Group(GroupSubscriber):
+    """A group that takes everything."""
+
+    def deliver(self, message: Message) -> None:
+        pass
 
 
 def test_a_run_for_many_moves_the_fence_with_those_who_take_it_one_by_one() -> None:
@@ -464,3 +476,30 @@ def test_what_the_broker_tells_of_itself_misses_nobody() -> None:
         dispatcher.accept([Message(topic, b"", 0)])
     dispatcher.run(0)
     assert metrics.messages_dropped_no_subscriber == 2
+
+
+def test_what_a_message_costs_is_counted_for_who_published_it() -> None:
+    """Subscriptions of one session that overlap, groups, and filters that are searched for it."""
+    router = Router()
+    taker = _Taker("taker", 100)
+    levels = "abcdefgh"
+    for mask in range(200):
+        name = "/".join("+" if mask >> at & 1 else level for at, level in enumerate(levels))
+        router.put(taker, Subscription(name, 1))
+    dispatcher = Dispatcher(router, Metrics(), offset=0, gate_qos2=True)
+    taker.dispatcher = dispatcher
+    dispatcher.accept([Message("/".join(levels), b"", 1, publisher="p", offset=5)])
+    dispatcher.run(0)
+    assert dispatcher.caused["p"] > 200
+    assert dispatcher.widest == 1
+    dispatcher.caused.clear()
+    # It has to be searched for, and nobody wants it.
+    dispatcher.accept([Message("/".join([*levels[:-1], "x"]), b"", 1, publisher="q", offset=6)])
+    dispatcher.run(0)
+    assert dispatcher.caused["q"] > 10
+    for number in range(30):
+        router.put_group(_Group(f"$share/{number}/g", "g", ""))
+    dispatcher.caused.clear()
+    dispatcher.accept([Message("g", b"", 1, publisher="r", offset=7)])
+    dispatcher.run(0)
+    assert dispatcher.caused == {"r": 30}

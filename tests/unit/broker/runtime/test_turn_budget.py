@@ -12,6 +12,9 @@ from perdure.broker.runtime.turn_budget import (
     SLICE_MIN,
     SLICES_MAX,
     STEPS_MAX,
+    UNITS_FIRST,
+    WIDE,
+    Beginning,
     FanOut,
     TurnBudget,
 )
@@ -123,8 +126,12 @@ def test_who_publishes_to_many_has_short_slices_for_as_long_as_it_does() -> None
     fan.learn(10 * 40, 10, hall.shifts, 2)
     assert (fan.each, fan.units()) == (40, SLICE // 11)
     assert hall.shifts.deliveries == 40 * 10
-    fan.learn(10_000_000, 10, hall.shifts, 3)
+    fan.learn(10 * 1_000, 10, hall.shifts, 3)
     assert fan.units() == SLICE_MIN
+    fan.learn(10 * WIDE // 4, 10, hall.shifts, 3)
+    assert fan.units() == 4
+    fan.learn(10 * WIDE * 4, 10, hall.shifts, 3)
+    assert fan.units() == 1
     for turn in range(200):
         fan.learn(0, 10, hall.shifts, turn)
     assert (fan.each, fan.units()) == (0, SLICE)
@@ -140,4 +147,24 @@ def test_who_publishes_to_many_waits_where_a_turn_has_enough_to_deliver() -> Non
     assert much.waits(hall.shifts, 2)
     assert not little.waits(hall.shifts, 2)  # exempt, and not counted either
     assert hall.shifts.deliveries == 100 * 400
+    little.learn(FEW * 100_000, FEW, hall.shifts, 2)
+    assert little.waits(hall.shifts, 2)  # what few messages cause may be much
+    assert hall.shifts.deliveries == 100 * 400 + FEW * 100_000
     assert not much.waits(hall.shifts, 3)
+
+
+def test_who_begins_to_publish_has_short_slices() -> None:
+    """What its messages cause is not known before they are dispatched, at the end of the turn."""
+    hall = Hall()
+    beginning = Beginning()
+    assert beginning.units == UNITS_FIRST
+    assert not beginning.published(UNITS_FIRST, hall.shifts, 1)
+    assert hall.shifts.is_full(1)
+    units = beginning.units
+    assert not beginning.published(UNITS_FIRST, hall.shifts, 1)
+    assert beginning.units == units  # the same turn has told nothing
+    turn = 2
+    while not beginning.published(1, hall.shifts, turn):
+        assert beginning.units <= SLICE // 2
+        turn += 1
+    assert turn == 5

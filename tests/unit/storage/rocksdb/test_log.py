@@ -8,6 +8,7 @@ import pytest
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt
+from perdure.model import Message
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.engine import Engine
 from perdure.storage.rocksdb.layout import table_names
@@ -77,6 +78,30 @@ async def test_tail_and_tables_give_the_same(tmp_path: Path) -> None:
                 assert found == expected
     tables.close()
     database.close()
+
+
+async def test_a_page_is_as_large_as_its_messages(tmp_path: Path) -> None:
+    """Not as their payloads: topics and properties are held as well."""
+    for tail_messages in (0, 1_000):
+        config = RocksdbConfig(tail_messages=tail_messages)
+        database = RocksDatabase.open(tmp_path / str(tail_messages), config=config, now_us=NOW_US)
+        append_all(
+            database,
+            *[Message(f"t/{n}", b"", 1, properties=b"p" * 1_000) for n in range(20)],
+            *[Message("t" * 1_000 + str(n), b"", 1) for n in range(20)],
+        )
+        after = NOW_US - 1
+        count = 0
+        while page := await database.read(
+            ["#"], after_offset=after, until_offset=NOW_US + 10**6, limit=100, bytes_max=5_500
+        ):
+            count += len(page.messages)
+            assert len(page.messages) <= 5
+            if not page.messages or page.through_offset == NOW_US + 10**6:
+                break
+            after = page.through_offset
+        assert count == 40
+        database.close()
 
 
 def bursts(path: Path, config: RocksdbConfig, count: int) -> list[int]:
