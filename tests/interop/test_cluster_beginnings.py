@@ -88,3 +88,39 @@ def test_a_record_of_a_later_release_ends_a_node_with_a_word(tmp_path: Path) -> 
     old.spawn()
 
     assert old.wait() == ExitCode.DATA
+
+
+def test_nodes_that_begin_with_different_states_are_refused(tmp_path: Path) -> None:
+    """They would differ for good, and nobody would see it."""
+    name = servers.kafka_topic()
+    (tmp_path / "n1").mkdir()
+    single = ProcessBroker(tmp_path / "n1", Options())
+    single.start()
+    single.connect("publisher").publish("kept", b"retained", qos=1, retain=True)
+    single.close_peers()
+    assert single.stop() == 0
+    first = node(tmp_path / "n1", "n1", name)
+    first.start()
+    (tmp_path / "n2").mkdir()
+    empty = node(tmp_path / "n2", "n2", name)
+    empty.spawn()
+    assert empty.wait() == ExitCode.UNAVAILABLE
+    assert "began with the state of another directory" in empty.log_tail()
+    assert "perdure cluster join" in empty.log_tail()
+    first.close()
+    # A cluster that has begun empty takes no directory that has something.
+    name = servers.kafka_topic()
+    (tmp_path / "n3").mkdir()
+    begun = node(tmp_path / "n3", "n3", name)
+    begun.start()
+    (tmp_path / "n4").mkdir()
+    full = ProcessBroker(tmp_path / "n4", Options())
+    full.start()
+    full.connect("publisher").publish("kept", b"retained", qos=1, retain=True)
+    full.close_peers()
+    assert full.stop() == 0
+    late = node(tmp_path / "n4", "n4", name)
+    late.spawn()
+    assert late.wait() == ExitCode.UNAVAILABLE
+    assert "the cluster began without it" in late.log_tail()
+    begun.close()

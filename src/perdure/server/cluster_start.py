@@ -78,6 +78,7 @@ async def open_cluster(config: Config, *, engine: EngineFactory = Engine) -> Clu
         later=loop.call_soon,
         gate=lambda: LoopGate(loop),
         advertise=config.node.advertise,
+        database=local.format.database_id,
     )
     store = ClusterStore(replica, clock, config)
     try:

@@ -5,7 +5,10 @@ A store knows nothing of it but its keys: how far a shared log was read, who has
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Note: TypeAlias = tuple[bytes, bytes | None]
 """Key and value; None = the key is forgotten."""
+
+LOG_IDENTITY: Final = b"i"
+"""Of a store that is a node's: what tells its log from every other, the same on all nodes."""

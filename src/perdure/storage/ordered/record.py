@@ -15,6 +15,7 @@ Integers are big-endian, text is UTF-8::
     3      node | incarnation (8) | heard (8)  expel: unless it was heard of after that number
     4      node                                forget: nothing is known of it any more
     5      offset (8) | topic                  expire: a retained message, if it is still that one
+    6      base (8) | database                 begin: what the log goes on from, the first
 
 ``number`` counts the records of an incarnation from 1. ``more`` is 1 where the batch goes on in the
 next record of the same submitter: what does not fit into one record still takes effect at once. A
@@ -97,7 +98,20 @@ class Expire(NamedTuple):
     topic: str
 
 
-Act: TypeAlias = Join | Leave | Expel | Forget | Expire
+class Begin(NamedTuple):
+    """What the log goes on from; the first one counts.
+
+    Attributes:
+        base: the last offset that the submitter's store had before it applied anything of the log;
+            0 = it was empty.
+        database: identifies the store, and from here on the log on all nodes.
+    """
+
+    base: int
+    database: str
+
+
+Act: TypeAlias = Join | Leave | Expel | Forget | Expire | Begin
 
 ANYHOW: Final = 2**64 - 1
 """``Expel.heard`` of somebody who knows better: an operator."""
@@ -189,6 +203,8 @@ def _encode_act(act: Act) -> tuple[int, bytes]:
             return 4, _name(act.node)
         case Expire():
             return 5, _OFFSET.pack(act.offset) + act.topic.encode()
+        case Begin():
+            return 6, _OFFSET.pack(act.base) + act.database.encode()
 
 
 def _decode_act(kind: int, body: bytes) -> Act:
@@ -204,5 +220,7 @@ def _decode_act(kind: int, body: bytes) -> Act:
             return Forget(_read_name(body, 0)[0])
         case 5:
             return Expire(_OFFSET.unpack_from(body)[0], body[_OFFSET.size :].decode())
+        case 6:
+            return Begin(_OFFSET.unpack_from(body)[0], body[_OFFSET.size :].decode())
         case _:
             raise StorageCorrupt(f"a record of the shared log has an act of kind {kind}")

@@ -32,6 +32,7 @@ from perdure.storage.ordered.record import (
     PREFIX_BYTES_MAX,
     VERSION,
     Act,
+    Begin,
     Expire,
     Join,
     Leave,
@@ -56,6 +57,7 @@ class Replica(ReadThrough):
         incarnation: gives a number that no process had before, not 0.
         later, gate: the loop's.
         advertise: where clients reach this node; empty = it does not say.
+        database: identifies the node's store; empty = nothing does.
 
     Attributes:
         view: what was applied.
@@ -73,9 +75,10 @@ class Replica(ReadThrough):
         later: Later,
         gate: Callable[[], Gate],
         advertise: str = "",
+        database: str = "",
     ) -> None:
         super().__init__(local)
-        self.view = View(local)
+        self.view = View(local, database)
         self.peers = Nodes(node, self.view, self._hurry)
         self.on_sequenced: Callable[[], None] | None = None
         self._advertise = advertise
@@ -110,12 +113,19 @@ class Replica(ReadThrough):
             await self._until(lambda: self.view.position >= bounds.end)
             self.peers.incarnation = self._next_incarnation()
             self._own.begin(log, self.peers.incarnation)
-            self._own.submit(acts=(Join(VERSION, self._advertise),))
+            self._own.submit(acts=self._entrance())
             await self._until(lambda: self.is_member)
             self._is_open = True
         except BaseException:
             await log.close()
             raise
+
+    def _entrance(self) -> tuple[Act, ...]:
+        """What the first record of an incarnation says."""
+        join, view = Join(VERSION, self._advertise), self.view
+        if view.identity or not view.database:
+            return (join,)
+        return (join, Begin(view.base, view.database))
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         """Wait for something to hold, which is looked at whenever records have come."""

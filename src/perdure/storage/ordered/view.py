@@ -5,6 +5,7 @@ causes, so a node that dies at any instant reads on exactly behind what it has a
 
     note                          value
     "c"                           position to read next (8) | log time (8)
+    "i"                           what the log is called for its readers (``record.Begin``)
     "m" name                      the member (``members.Member``)
     "p" name 0x00 slot (2)        number (8) | offset of what the record's batch has placed (8)
     "t" name 0x00 number (8)      a part of a batch that goes on
@@ -26,11 +27,11 @@ from typing import Final, NamedTuple, final
 
 import msgspec
 
-from perdure.errors import StorageCorrupt
+from perdure.errors import LogTruncated, StorageCorrupt
 from perdure.storage.batch import Batch, give_offsets
 from perdure.storage.batch_codec import decode, placed_at
 from perdure.storage.fencing import silence
-from perdure.storage.notes import Note
+from perdure.storage.notes import LOG_IDENTITY, Note
 from perdure.storage.operations import (
     DeleteAwaitingRelease,
     DeleteRetained,
@@ -42,7 +43,7 @@ from perdure.storage.ordered.earlier import IN_FLIGHT_MAX, Earlier
 from perdure.storage.ordered.local import Local
 from perdure.storage.ordered.member import Member
 from perdure.storage.ordered.members import Ended, Members, Verdict
-from perdure.storage.ordered.record import Expire, Record
+from perdure.storage.ordered.record import Begin, Expire, Record
 from perdure.storage.peer_operations import PassMessage, Speak
 
 PAGE_MAX: Final = 1024
@@ -108,16 +109,23 @@ class View:
 
     Args:
         local: the node's store.
+        database: identifies it; empty = it has nothing that does.
 
     Attributes:
         local: the node's store.
         position: of the record that it needs next.
+        identity: of the log; empty = nobody has said it.
+        base: the last offset of the store before anything of the log was applied; 0 = it was empty,
+            or that was long ago.
         members: who is in the cluster.
     """
 
-    def __init__(self, local: Local) -> None:
+    def __init__(self, local: Local, database: str = "") -> None:
         self.local = local
+        self.database: str = database
         self.position = 0
+        self.identity: str = ""
+        self.base: int = 0
         self.members = Members()
         # By slot, the number of a record and where its batch has placed things.
         self._placed: dict[str, dict[int, tuple[int, int]]] = {}
@@ -128,14 +136,19 @@ class View:
     def load(self) -> None:
         """Go on from what is stored."""
         self.position = now_us = 0
+        self.identity = ""
         self._page = None
         known: list[Member] = []
         self._placed, self._parts = {}, {}
         self.local.rewind_offsets()
-        for key, value in self.local.notes():
+        notes = self.local.notes()
+        self.base = 0 if notes else self.local.last_offset
+        for key, value in notes:
             kind, rest = key[:1], key[1:]
             if kind == _COME_TO:
                 self.position, now_us = _TWO.unpack(value)
+            elif kind == LOG_IDENTITY:
+                self.identity = value.decode()
             elif kind == _MEMBER:
                 known.append(msgspec.msgpack.decode(value, type=Member))
             elif kind == _PLACED:
@@ -263,6 +276,7 @@ class View:
                 batch = found or batch
             silence(batch, self.local)
             self._expire(record, batch)
+            self._begin(record, notes)
         self._write(entry, now_us, batch, notes)
         return Applied(record, verdict, batch if whole else None, ended)
 
@@ -308,6 +322,32 @@ class View:
             for act in record.acts
             if isinstance(act, Expire) and self.local.retained_offset_of(act.topic) == act.offset
         ]
+
+    def _begin(self, record: Record, notes: list[Note]) -> None:
+        """Take over what the log is called, if this store has what it goes on from.
+
+        Raises:
+            LogTruncated: it has not.
+        """
+        for act in record.acts:
+            if isinstance(act, Begin) and not self.identity:
+                if self.database and (act.base or self.base):
+                    self._check_base(act)
+                self.identity = act.database
+                notes.append((LOG_IDENTITY, act.database.encode()))
+
+    def _check_base(self, begin: Begin) -> None:
+        if not begin.base:
+            raise LogTruncated(
+                "this directory has state of its own, and the cluster began without it",
+                hint="the first node of a cluster is the one that brings its state: start this "
+                "node on an empty directory, or the cluster under another cluster.name",
+            )
+        if (begin.database, begin.base) != (self.database, self.base):
+            raise LogTruncated(
+                "the cluster began with the state of another directory, which this one lacks",
+                hint="fetch it from a running node: perdure cluster join, into an empty directory",
+            )
 
     def _forget(self, node: str, notes: list[Note]) -> None:
         """An incarnation is over: nothing names what it has placed any more."""

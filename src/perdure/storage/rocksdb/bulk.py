@@ -24,7 +24,10 @@ from perdure.limits import OFFSET_MAX
 from perdure.storage import bundle
 from perdure.storage.bundle import count_of, reach, split_row
 from perdure.storage.contract import GenerationInfo
+from perdure.storage.notes import LOG_IDENTITY
+from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.bulk_slices import Slice, cut
+from perdure.storage.rocksdb.engine import META
 from perdure.storage.rocksdb.generations import Generation
 from perdure.storage.rocksdb.iterators import CHUNK_ROWS_MAX
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
@@ -87,8 +90,9 @@ class LogFiles:
 
     @property
     def database_id(self) -> str:
-        """What tells this database from every other."""
-        return self._database.format.database_id
+        """What tells this log from every other: of a cluster's nodes each has the same."""
+        noted = self._engine.get(META, keys.NOTE + LOG_IDENTITY)
+        return noted.decode() if noted else self._database.format.database_id
 
     def generations(self) -> list[GenerationInfo]:
         """The generations, oldest first."""

@@ -18,6 +18,7 @@ from perdure.storage.ordered.record import (
     ANYHOW,
     NAME_BYTES_MAX,
     PREFIX_BYTES_MAX,
+    Begin,
     Expel,
     Expire,
     Forget,
@@ -37,6 +38,7 @@ ACTS = st.one_of(
     st.builds(Expel, NAMES, NUMBERS, NUMBERS),
     st.builds(Forget, NAMES),
     st.builds(Expire, NUMBERS, NAMES),
+    st.builds(Begin, NUMBERS, NAMES),
 )
 RECORDS = st.builds(
     Record,
@@ -54,6 +56,7 @@ EXAMPLES = {
     "expel": Record("n1", 7, 14, (Expel("n2", 9, 40), Expel("n3", 10, ANYHOW))),
     "forget": Record("n1", 7, 15, (Forget("n2"),)),
     "expire": Record("n1", 7, 16, (Expire(1_700_000_000_000_000, "a/b"),)),
+    "begin": Record("n1", 7, 1, (Join(1), Begin(1_700_000_000_000_000, "9f" * 16))),
     "batch": Record("n1", 7, 17, (), b"\1\0\0\0\0\0\0\0\0"),
     "part": Record("n1", 7, 18, (), b"some of it", more=True),
 }

@@ -5,20 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import pytest
 
-from perdure.errors import StorageFull
+from perdure.errors import LogTruncated, StorageFull
 from perdure.model import Cursor
 from perdure.storage.batch import Batch
 from perdure.storage.batch_codec import encode
 from perdure.storage.memory import MemoryDatabase
-from perdure.storage.notes import Note
+from perdure.storage.notes import LOG_IDENTITY, Note
 from perdure.storage.ordered.contract import LogRecord
 from perdure.storage.ordered.digest import digest
-from perdure.storage.ordered.record import Join, Leave, Record, decode_record, encode_record
+from perdure.storage.ordered.record import (
+    Begin,
+    Join,
+    Leave,
+    Record,
+    decode_record,
+    encode_record,
+)
 from perdure.storage.ordered.view import PAGE_MAX, Applied, View
 from tests.contract.values import entry, message, record
 
@@ -209,3 +216,64 @@ def test_a_page_ends_before_what_looks_at_it_and_when_it_is_large() -> None:
     # The claim is not gathered, and neither is the end of a node; a full page does not wait.
     assert found == [0, 0, 2, 0, 1, 1, 1, 1]
     assert view.flush() == []
+
+
+def began(base: int, database: str) -> LogRecord:
+    """The first record of a log."""
+    made = Record("n1", 7, 1, (Join(1), Begin(base, database)))
+    return LogRecord(0, TIME_US, encode_record(made))
+
+
+def used() -> MemoryDatabase:
+    """A store that had something before it came to a log."""
+    database = MemoryDatabase()
+    batch = Batch()
+    batch.append(message("t", b"before"))
+    database.submit(batch, TIME_US)
+    return database
+
+
+def begin(store: MemoryDatabase, database: str, entry: LogRecord) -> View:
+    """A node with that store reads the first record."""
+    view = View(store, database)
+    view.apply(entry, decode_record(entry.value))
+    return view
+
+
+def test_the_first_node_says_what_the_log_is_called_for_all() -> None:
+    first, late = MemoryDatabase(), MemoryDatabase()
+    assert begin(first, "one", began(0, "one")).identity == "one"
+    view = begin(late, "two", began(0, "one"))
+    second = Record("n2", 9, 1, (Join(1), Begin(0, "two")))
+    view.apply(LogRecord(1, TIME_US, encode_record(second)), second)
+    assert view.identity == "one"
+    assert View(late, "two").identity == "one", "it is remembered"
+    assert dict(late.notes())[LOG_IDENTITY] == b"one"
+
+
+def test_who_has_the_state_that_the_log_began_with_goes_on() -> None:
+    base = used().last_offset
+    assert base
+    assert begin(used(), "one", began(base, "one")).identity == "one"
+
+
+@pytest.mark.parametrize(
+    ("store", "database", "entry"),
+    [
+        (MemoryDatabase, "two", began(5, "one")),
+        (used, "two", began(used().last_offset, "one")),
+        (used, "one", began(used().last_offset - 1, "one")),
+        (used, "two", began(0, "one")),
+    ],
+    ids=["empty", "another", "older", "its own state"],
+)
+def test_who_lacks_what_the_log_began_with_stops(
+    store: Callable[[], MemoryDatabase], database: str, entry: LogRecord
+) -> None:
+    """Nodes that begin with different states would differ for good, and nobody would see it."""
+    made = store()
+    before = made.notes(), made.last_offset
+    with pytest.raises(LogTruncated) as refused:
+        begin(made, database, entry)
+    assert refused.value.hint
+    assert (made.notes(), made.last_offset) == before, "nothing was taken over"
