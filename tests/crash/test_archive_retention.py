@@ -21,12 +21,13 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("uvicorn")
 import pyarrow.parquet as pq
 
+from perdure.pipeline.address import Remote
 from perdure.pipeline.archive_state import ArchiveState, load_state
 from perdure.pipeline.cursor import CursorKeeper
 from perdure.pipeline.jobs.archive import Archive, Wanted, execute_here
 from perdure.pipeline.jobs.archive_files import WriteTask, Written
 from perdure.pipeline.log_index import opened
-from perdure.pipeline.options import ReadOptions, Remote
+from perdure.pipeline.options import ReadOptions
 from perdure.pipeline.sinks.parquet import ParquetSink
 
 SEED = chosen_seed()

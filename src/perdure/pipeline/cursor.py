@@ -10,8 +10,9 @@ from typing import ClassVar, final
 
 from perdure.clock import SystemClock
 from perdure.errors import PerdureError
+from perdure.pipeline.address import Remote
 from perdure.pipeline.offsets import StreamPosition
-from perdure.pipeline.options import ReadOptions, Remote
+from perdure.pipeline.options import ReadOptions
 from perdure.storage.cursors import PipelineCursor, save_cursor
 from perdure.storage.pipeline_runs import PipelineRun, RunState, save_report
 

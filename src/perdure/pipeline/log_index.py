@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from perdure.errors import StorageUnavailable
 from perdure.pipeline.options import ReadOptions
+from perdure.pipeline.patience import Patience, Unreachable
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.rocksdb.bulk import FilterSets, LogFiles, Position
 from perdure.storage.rocksdb.bulk_slices import Slice
 from perdure.storage.rocksdb.page import Page
+
+T = TypeVar("T")
 
 
 class LogIndex(Protocol):
@@ -77,6 +81,29 @@ class BulkLog(LogIndex, Protocol):
     ) -> Iterator[Page]:
         """The rows of a slice."""
         ...
+
+
+def ask(options: ReadOptions, question: Callable[[LogIndex], T]) -> T:
+    """What a running query asks of a log: a broker that is away is waited for, and of several nodes
+    the next one is asked when one goes away meanwhile, or is behind.
+
+    Raises:
+        StorageUnavailable: it was away too long.
+        PerdureError: as ``question``.
+    """
+    remote = options.remote
+    if remote is None or not remote.others:
+        with opened(options, patient=True) as index:
+            return question(index)
+    patience = Patience(remote.wait_s)
+    while True:
+        try:
+            with opened(options) as index:
+                return question(index)
+        except StorageUnavailable as error:
+            patience.wait(Unreachable(error.message))
+            remote = remote.turned()
+            options = options.at(remote)
 
 
 @contextlib.contextmanager

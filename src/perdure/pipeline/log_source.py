@@ -11,17 +11,20 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, final
 
 import msgspec
 
 from perdure.errors import StorageUnavailable
+from perdure.limits import OFFSET_MAX
 from perdure.pipeline import offsets
+from perdure.pipeline.address import Remote
 from perdure.pipeline.conditions import CLOCK_BACK_MAX_US, Narrowing, earliest_of, latest_of
 from perdure.pipeline.content import ContentKernel
 from perdure.pipeline.decode import Names, decode_page
 from perdure.pipeline.log_index import BulkLog, LogIndex
-from perdure.pipeline.options import ReadOptions, Remote
+from perdure.pipeline.options import ROWS_PER_PARTITION, ReadOptions
+from perdure.pipeline.patience import Patience, Unreachable
 from perdure.pipeline.protocol import RowQuery
 from perdure.pipeline.remote import RemoteLog, read_rows
 from perdure.storage.contract import GenerationInfo
@@ -67,6 +70,8 @@ def plan(files: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[Pa
     newest = files.newest()
     if options.whole:
         offsets.check_whole(files, after, options.place)
+        if options.published_until is None and options.until_offset != OFFSET_MAX:
+            offsets.check_reach(files, options.until_offset, options)
     if newest is None:
         return []
     until = min(options.reach(newest.offset), narrowing.until_offset)
@@ -80,7 +85,8 @@ def plan(files: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[Pa
     query, remote = uuid.uuid4().hex, options.remote
     if isinstance(files, RemoteLog):
         # A view is known where it was opened, and nowhere else.
-        query, remote = files.view, files.remote
+        query = files.view
+        remote = options.remote.beginning_at(files.remote.url) if options.remote else files.remote
     return [
         Part(
             path=options.path,
@@ -130,12 +136,89 @@ def read(part: Part, columns: Sequence[str]) -> Iterator[Any]:
         StorageUnavailable: a generation was dropped meanwhile, or the directory is another one.
     """
     if part.remote is not None:
+        if part.remote.others:
+            yield from _read_of_several(part, part.remote, columns)
+            return
         yield from read_rows(part.remote, _row_query(part, columns, part.remote.compression))
         return
     files = _opened.get(part)
     for _, batch in scan(files, _row_query(part, columns, "")):
         if batch.num_rows:
             yield batch
+
+
+def _read_of_several(part: Part, remote: Remote, columns: Sequence[str]) -> Iterator[Any]:
+    """The rows of a part from the node where it was planned, or, if that one goes away meanwhile,
+    what is left of them from the next one that has them.
+
+    Slices are of one node, offsets are the same on all of them. So another one plans the part's
+    range anew, and what has been given by then is left out.
+    """
+    wanted = [*columns, *(() if "offset" in columns else ("offset",))]
+    taken = _Taken()
+    patience = Patience(remote.wait_s)
+    planned: Part | None = part
+    while True:
+        problem = ""
+        for each in remote.each:
+            try:
+                asked = planned or _planned_at(part, each)
+                planned = None
+                query = _row_query(asked, wanted, each.compression)
+                for batch in read_rows(each, query, patience=Patience(0)):
+                    patience.reset()
+                    fresh = taken.fresh(batch)
+                    if fresh.num_rows:
+                        yield fresh.select(list(columns))
+                    taken.add(batch)
+            except StorageUnavailable as error:
+                problem = error.message
+                taken.has_failed = True
+            else:
+                return
+        patience.wait(Unreachable(problem))
+
+
+def _planned_at(part: Part, remote: Remote) -> Part:
+    """A part as another node has it.
+
+    Raises:
+        StorageUnavailable: it is away, behind, or has dropped some of it.
+    """
+    log = RemoteLog(remote)
+    if log.database_id != part.database_id:
+        raise StorageUnavailable(f"{remote.url} is not a node of the same cluster")
+    after, until = part.slices[0].after_offset, part.slices[-1].until_offset
+    offsets.check_whole(log, after, remote.url)
+    newest = log.newest()
+    if newest is None or newest.offset < until:
+        raise StorageUnavailable(f"{remote.url} has not come to offset {until} yet")
+    slices = log.slices(part.filter_sets, after, until, rows_max=ROWS_PER_PARTITION)
+    return msgspec.structs.replace(part, query=log.view, slices=tuple(slices), remote=remote)
+
+
+@final
+class _Taken:
+    """The offsets of rows that were given, for somebody who has to begin anew."""
+
+    def __init__(self) -> None:
+        self.has_failed = False
+        self._offsets: list[Any] = []
+
+    def add(self, batch: Any) -> None:
+        """These rows were given."""
+        # A copy: a column keeps all of its batch in memory.
+        self._offsets.append(batch.column("offset").to_numpy().copy())
+
+    def fresh(self, batch: Any) -> Any:
+        """Those rows that were not given yet; before a failure all of them are."""
+        if not self.has_failed or not self._offsets:
+            return batch
+        import pyarrow as pa
+        from pyarrow import compute
+
+        given = pa.chunked_array(self._offsets, pa.int64())
+        return batch.filter(compute.invert(compute.is_in(batch.column("offset"), given)))
 
 
 def _row_query(part: Part, columns: Sequence[str], compression: str) -> RowQuery:

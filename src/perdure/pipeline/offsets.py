@@ -117,8 +117,8 @@ def latest(
     newest = files.newest()
     # A generation that has ended gets nothing more. Its last offsets may belong to what is not
     # recorded: a stream that stopped at its last message would seem to lack them once it is
-    # dropped.
-    ended = files.generations()[-1].since_offset - 1
+    # dropped. Of several nodes each has generations of its own, so there what is recorded counts.
+    ended = 0 if options.is_of_several else files.generations()[-1].since_offset - 1
     until = min(max(ended, newest.offset if newest else 0), cap)
     if until <= start.offset:
         return start
@@ -136,11 +136,12 @@ def check(files: LogIndex, start: StreamPosition, options: ReadOptions) -> None:
     """
     check_same(files, start, options)
     oldest = files.generations()[0]
-    # Generation 0: what is before the log comes from an archive, which was asked by itself.
-    missed = start.generation and start.generation < oldest.generation
+    # Generation 0: what is before the log comes from an archive, which was asked by itself. Others
+    # say nothing: another node of a cluster, from which the position may be, counts its own.
+    missed = start.generation and oldest.generation > FIRST_GENERATION
     if missed and start.offset + 1 < oldest.since_offset and not options.skip_data_loss:
         raise ConfigError(
-            f"generations {start.generation} to {oldest.generation - 1} were dropped before this "
+            f"generations up to {oldest.generation - 1} were dropped before this "
             f"stream had read them to their end (it stood at offset {start.offset}, the log "
             f"begins at {oldest.since_offset})",
             path=DATA_LOSS,
@@ -160,6 +161,29 @@ def check_same(files: LogIndex, start: StreamPosition, options: ReadOptions) -> 
             f"{options.place} holds another database than the one that this stream was reading",
             path="path",
             hint="give the stream a new checkpoint, or the directory back",
+        )
+
+
+def check_reach(files: LogIndex, offset: int, options: ReadOptions) -> None:
+    """Make sure that a node has what another one has told of.
+
+    Args:
+        files: the log as the node has it.
+        offset: that was seen on one of the nodes.
+        options: name them.
+
+    Raises:
+        StorageUnavailable: it is behind.
+    """
+    if not options.is_of_several:
+        return
+    newest = files.newest()
+    # What had ended was counted, too, while there was one address.
+    reached = max(newest.offset if newest else 0, files.generations()[-1].since_offset - 1)
+    if reached < offset:
+        raise StorageUnavailable(
+            f"the node that was asked has come to offset {reached}, and another one to {offset}",
+            hint="does it still read the cluster's log? perdure cluster status",
         )
 
 

@@ -20,6 +20,7 @@ from perdure.content import parse_filter
 from perdure.errors import ConfigError, MqttError
 from perdure.limits import OFFSET_MAX
 from perdure.pipeline import kafka_options
+from perdure.pipeline.address import WAIT_S, Remote
 from perdure.pipeline.lake.lake import Lake, checked_place, lake_of
 from perdure.pipeline.lake.stores import scheme_of
 from perdure.storage.rocksdb.bulk import FilterSets
@@ -30,8 +31,6 @@ ROWS_PER_PARTITION: Final = 250_000
 
 TOKEN_VARIABLE: Final = "PERDURE_TOKEN"  # noqa: S105 - the name of a variable
 """Environment variable with the token for ``url``."""
-
-WAIT_S: Final = 60
 
 UNTIL_SLACK_US: Final = 60_000_000
 """How much later than it was published a message may have its place in the log: the time that a
@@ -64,35 +63,6 @@ OPTIONS: Final[Mapping[str, str]] = {
     **kafka_options.OPTIONS,
 }
 """Every option, with what it means."""
-
-
-class Remote(msgspec.Struct, frozen=True):
-    """A broker's HTTP interface.
-
-    Attributes:
-        url: without a slash at its end.
-        token: empty = none.
-        ca_file: authority of its certificate; empty = the system's.
-        wait_s: how long it is waited for while it is away.
-        compression: of rows: ``lz4``, ``zstd`` or empty.
-        others: further addresses of the same log, to be asked if this one does not answer.
-    """
-
-    url: str
-    token: str = ""
-    ca_file: str = ""
-    wait_s: float = WAIT_S
-    compression: str = ""
-    others: tuple[str, ...] = ()
-
-    @property
-    def each(self) -> tuple[Remote, ...]:
-        """One for each address, in the order in which they are asked."""
-        urls = (self.url, *self.others)
-        return tuple(msgspec.structs.replace(self, url=url, others=()) for url in urls)
-
-    def __repr__(self) -> str:
-        return f"Remote({self.url!r})"
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
@@ -144,6 +114,15 @@ class ReadOptions(msgspec.Struct, frozen=True):
     def place(self) -> str:
         """Where the log is, for messages."""
         return self.path if self.remote is None else self.remote.url
+
+    @property
+    def is_of_several(self) -> bool:
+        """Whether several nodes may be asked, each with a copy of the log that may be behind."""
+        return self.remote is not None and bool(self.remote.others)
+
+    def at(self, remote: Remote) -> ReadOptions:
+        """These options for another place."""
+        return msgspec.structs.replace(self, remote=remote)
 
     def reach(self, newest_offset: int) -> int:
         """The highest offset to look at, of a log that ends at ``newest_offset``.

@@ -9,7 +9,6 @@ Invariant: each wanted row of a part is given once, or an error is raised.
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import ssl
 import uuid
@@ -26,7 +25,7 @@ from perdure.errors import (
     StorageCorrupt,
     StorageUnavailable,
 )
-from perdure.pipeline.options import Remote
+from perdure.pipeline.address import Remote
 from perdure.pipeline.patience import Patience, Unreachable
 from perdure.pipeline.protocol import (
     CURSORS_PATH,
@@ -151,29 +150,35 @@ class RemoteLog:
 
 
 def open_remote(remote: Remote, *, patient: bool) -> RemoteLog:
-    """The log of the first address that answers; all reads of this view go there.
+    """The log of the first address that answers; what is asked of this view goes there.
 
-    If none does and it is ``patient``, the last one is waited for. Raises as ``RemoteLog``.
+    If none does and it is ``patient``, they are waited for. Raises as ``RemoteLog``.
     """
-    *first, last = remote.each
-    for each in first:
-        with contextlib.suppress(StorageUnavailable):
-            return RemoteLog(each)
-    return RemoteLog(last, Patience(remote.wait_s if patient else 0))
+    patience = Patience(remote.wait_s if patient else 0)
+    if not remote.others:
+        return RemoteLog(remote, patience)
+    while True:
+        for each in remote.each:
+            try:
+                return RemoteLog(each)
+            except StorageUnavailable as error:
+                away = Unreachable(error.message)
+        patience.wait(away)
 
 
 def send_cursor(remote: Remote, cursor: PipelineCursor) -> None:
-    """Have a broker keep how far a pipeline has read.
+    """Have a broker keep how far a pipeline has read; of several nodes each, since each has a
+    retention of its own.
 
     Raises:
-        StorageUnavailable: it is away, or an older release.
+        StorageUnavailable: none is there, or they are of an older release.
         ConfigError: it refuses.
     """
     _send(remote, CURSORS_PATH, cursor)
 
 
 def send_run(remote: Remote, run: PipelineRun) -> None:
-    """Tell a broker how a pipeline is going.
+    """Tell a broker, or each of several nodes, how a pipeline is going.
 
     Raises:
         StorageUnavailable, ConfigError: see ``send_cursor``.
@@ -182,14 +187,16 @@ def send_run(remote: Remote, run: PipelineRun) -> None:
 
 
 def _send(remote: Remote, path: str, record: msgspec.Struct) -> None:
-    for number, each in enumerate(remote.each):
+    told, problem = 0, ""
+    for each in remote.each:
         try:
             with _HttpExchange(each, path, record) as response:
                 _body(each, response)
-            return
+            told += 1
         except Unreachable as away:
-            if number == len(remote.others):
-                raise StorageUnavailable(str(away)) from None
+            problem = str(away)
+    if not told:
+        raise StorageUnavailable(problem)
 
 
 def fetch_cursors(remote: Remote) -> Cursors:

@@ -18,8 +18,8 @@ import contextlib
 import gc
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from perdure.pipeline.history import AnyPart
     from perdure.pipeline.log_index import LogIndex
     from perdure.pipeline.options import ReadOptions
+
+T = TypeVar("T")
 
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 """The worker that pushes filters down. A reader that could take filters is refused by Spark where
@@ -216,7 +218,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from perdure.pipeline import history, offsets
 
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
-        with _told(), _opened(self._options, patient=True) as files:
+
+        def look(files: LogIndex) -> dict[str, Any]:
             begin = offsets.parse_position(start)
             end = history.latest(files, begin, self._options, rows_max=rows_max, cap=self._cap)
             newest = files.newest()
@@ -227,23 +230,40 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._kept = None if self._options.remote is None else files
             return end.to_dict()
 
+        with _told():
+            found = self._ask(look)
+        remote = self._options.remote
+        if found == start and remote is not None and remote.others:
+            # A node that reads the cluster's log no more answers all the same.
+            self._options = self._options.at(remote.turned())
+        return found
+
+    def _ask(self, question: Callable[[LogIndex], T]) -> T:
+        from perdure.pipeline.log_index import ask
+
+        return ask(self._options, question)
+
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """How far the log reaches, so that the lag can be shown; as the last batch saw it."""
         from perdure.pipeline import offsets
 
         if self._newest is not None:
             return self._newest
-        with _told(), _opened(self._options, patient=True) as files:
+
+        def look(files: LogIndex) -> dict[str, Any] | None:
             newest = files.newest()
             if newest is None:
                 return None
             return offsets.position(files.database_id, *newest).to_dict()
 
+        with _told():
+            return self._ask(look)
+
     def prepareForTriggerAvailableNow(self) -> None:
         """Take the end of the log as it is now for the end of the query."""
-        with _told(), _opened(self._options, patient=True) as files:
-            newest = files.newest()
-            self._cap = newest.offset if newest else 0
+        with _told():
+            newest = self._ask(lambda files: files.newest())
+        self._cap = newest.offset if newest else 0
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogPartition]:
         """The parts of a micro-batch, the same whenever it is planned."""
@@ -251,28 +271,36 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from perdure.pipeline import history, offsets
         from perdure.pipeline.conditions import Narrowing
 
-        with _told(), self._reaching(end) as files:
+        def plan(files: LogIndex) -> list[AnyPart]:
             begin, stop = offsets.parse_position(start), offsets.parse_position(end)
+            offsets.check_reach(files, stop.offset, self._options)
             history.check(files, begin, self._options)
             bounds = Narrowing(after_offset=begin.offset, until_offset=stop.offset)
             # ``from`` says where a query began. As an age (2h) it is later at every restart, and
             # must not cut what the positions say.
             anywhere = self._options.between(0, OFFSET_MAX)
-            parts = history.plan(files, anywhere, bounds)
+            return history.plan(files, anywhere, bounds)
+
+        with _told():
+            parts = self._planned(end, plan)
         return [LogPartition(part) for part in parts]
 
-    @contextlib.contextmanager
-    def _reaching(self, end: dict[str, Any]) -> Iterator[LogIndex]:
-        """The log, at least up to where a micro-batch ends."""
+    def _planned(
+        self, end: dict[str, Any], plan: Callable[[LogIndex], list[AnyPart]]
+    ) -> list[AnyPart]:
+        """What is planned on the log, at least up to where a micro-batch ends."""
+        from perdure.errors import StorageUnavailable
         from perdure.pipeline.offsets import parse_position
 
         kept, self._kept = self._kept, None
         newest = None if kept is None else kept.newest()
         if kept is not None and newest is not None and parse_position(end).offset <= newest.offset:
-            yield kept
-            return
-        with _opened(self._options, patient=True) as files:
-            yield files
+            try:
+                return plan(kept)
+            except StorageUnavailable:
+                if not self._options.is_of_several:
+                    raise
+        return self._ask(plan)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The record batches of a part."""

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from perdure.errors import StorageUnavailable
+from perdure.pipeline.address import Remote
 from perdure.pipeline.log_index import opened
-from perdure.pipeline.options import ReadOptions, Remote
+from perdure.pipeline.options import ReadOptions
 from tests.unit.pipeline.logs import START, append, open_log
 
 

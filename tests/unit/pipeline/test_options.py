@@ -8,7 +8,8 @@ import pytest
 
 from perdure.errors import ConfigError
 from perdure.limits import OFFSET_MAX
-from perdure.pipeline.options import UNTIL_SLACK_US, ReadOptions, Remote, parse_options
+from perdure.pipeline.address import Remote
+from perdure.pipeline.options import UNTIL_SLACK_US, ReadOptions, parse_options
 
 NOW = 1_700_000_000_000_000
 

@@ -14,9 +14,10 @@ import pytest
 
 from perdure.errors import ConfigError, PerdureError, StorageCorrupt, StorageUnavailable
 from perdure.pipeline import remote as remote_log
+from perdure.pipeline.address import Remote
 from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.log_index import opened
-from perdure.pipeline.options import ReadOptions, Remote, parse_options
+from perdure.pipeline.options import ReadOptions, parse_options
 from perdure.pipeline.patience import Patience
 from perdure.pipeline.remote import RemoteLog, fetch_cursors
 from tests.unit.pipeline.logs import SECOND, START, append, open_log
