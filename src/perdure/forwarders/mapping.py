@@ -13,6 +13,7 @@ from perdure.model import Message
 from perdure.mqtt.encode import properties_from_forward
 
 _PLACE: Final = re.compile(r"\{([^{}]*)\}")
+_NO_TOPIC: Final = re.compile(r"[+#\0]")
 
 
 @final
@@ -25,7 +26,7 @@ class TopicMap:
         setting: for errors.
 
     Raises:
-        ConfigError: the template has another place.
+        ConfigError: the template has another place, or makes no topic.
     """
 
     __slots__ = ("_is_plain", "_strip", "_template")
@@ -43,6 +44,10 @@ class TopicMap:
                 )
         if not template:
             raise ConfigError("a topic is not empty", path=setting)
+        wrong = _NO_TOPIC.search(template)
+        if wrong is not None:
+            # Each message would be refused for good, and nothing be forwarded. [MQTT-3.3.2-2]
+            raise ConfigError(f"a topic has no {wrong[0]!r}", path=setting)
 
     def __call__(self, topic: str) -> str:
         """The topic at the other side; a level that is not there is empty."""

@@ -17,6 +17,7 @@ from perdure.forwarders.mapping import TopicMap, payload_of, user_properties
 from perdure.forwarders.output import Context, Output, Refusal
 from perdure.model import Cursor, Message
 
+_SCHEMES: Final = ("postgresql://", "postgres://")
 _TABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CREATE: Final = """
@@ -49,8 +50,12 @@ class PostgresOutput(Output):
 
     def __init__(self, settings: PostgresForwarderConfig, context: Context) -> None:
         setting = context.setting
-        if not settings.url:
-            raise ConfigError("needs the URL of a PostgreSQL", path=f"{setting}.url")
+        if not settings.url.startswith(_SCHEMES):
+            raise ConfigError(
+                "needs the URL of a PostgreSQL",
+                path=f"{setting}.url",
+                hint="such as postgresql://user:password@host:5432/database",
+            )
         if _TABLE.fullmatch(settings.table) is None:
             raise ConfigError(f"{settings.table!r} is no name of a table", path=f"{setting}.table")
         self._settings = settings

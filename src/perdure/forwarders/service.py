@@ -160,7 +160,10 @@ class ForwarderService:
             if name not in self._forwarders and len(self._forwarders) >= FORWARDERS_MAX:
                 raise ConfigError(f"there are {FORWARDERS_MAX} forwarders", path="forwarders")
             settings = definitions.bind_settings(name, given)
-            forwarder = self._make(name, settings)
+            try:
+                forwarder = self._make(name, settings)
+            except ConfigError as error:
+                raise _naming_the_setting(error) from error
             await self._keep({**self._kept.forwarders, name: given})
             self._added[name] = settings
             await self._swap(name, forwarder)
@@ -375,6 +378,12 @@ class ForwarderService:
                 for name, forwarder in list(self._forwarders.items()):
                     await self._look_at_duty(name, forwarder)
             await asyncio.sleep(TELL_S)
+
+
+def _naming_the_setting(error: ConfigError) -> ConfigError:
+    """An error that is told without its path, in the words of ``definitions.bind_settings``."""
+    text = f"{error.path}: {error.message}" if error.path else error.message
+    return ConfigError(text, path=error.path, hint=error.hint)
 
 
 def shown(settings: ForwarderConfig) -> dict[str, Any]:

@@ -26,8 +26,10 @@ def test_topics(strip: str, template: str, topic: str, mapped: str) -> None:
     assert TopicMap(strip, template, setting="s")(topic) == mapped
 
 
-@pytest.mark.parametrize("template", ["", "{0}", "{name}", "a/{}"])
-def test_a_template_with_another_place_is_refused(template: str) -> None:
+@pytest.mark.parametrize(
+    "template", ["", "{0}", "{name}", "a/{}", "a/#", "{topic}/+", "a+b/{1}", "a\0b"]
+)
+def test_a_template_that_makes_no_topic_is_refused(template: str) -> None:
     with pytest.raises(ConfigError):
         TopicMap("", template, setting="forwarders.x.topic")
 
