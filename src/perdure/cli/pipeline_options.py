@@ -32,6 +32,9 @@ NO_SPARK: Final = "none"
 
 MEMORY: Final = "2g"
 
+_EXTRAS: Final = {"confluent_kafka": "kafka", "hiredis": "redis"}
+"""Packages that are in another extra than the pipeline's own."""
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -170,11 +173,13 @@ def opened_log(options: ReadOptions) -> Iterator[LogIndex]:
 
     Raises:
         CommandFailed: the broker wants another token.
+        ConfigError: the pipeline is not installed, or only in part.
         StorageError: it cannot be read.
     """
-    from perdure.pipeline.conditions import Narrowing
-    from perdure.pipeline.log_index import opened
-    from perdure.pipeline.log_source import plan
+    with pipeline_installed():
+        from perdure.pipeline.conditions import Narrowing
+        from perdure.pipeline.log_index import opened
+        from perdure.pipeline.log_source import plan
 
     try:
         with opened(options) as index:
@@ -289,8 +294,14 @@ def pipeline_installed() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        extra = _EXTRAS.get(package)
+        if extra is None:
+            raise ConfigError(
+                "the data pipeline is not installed", hint="pip install 'perdure[spark]'"
+            ) from error
         raise ConfigError(
-            "the data pipeline is not installed", hint="pip install 'perdure[spark]'"
+            f"{package} is not installed", hint=f"pip install 'perdure[{extra}]'"
         ) from error
 
 
