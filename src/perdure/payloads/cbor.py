@@ -21,6 +21,10 @@ from perdure.payloads.values import Undecodable, key_of, plain
 BIGNUM_BYTES_MAX: Final = 1_000
 """Bytes of a number beyond 64 bits."""
 
+_MAGNITUDE_MAX: Final = 1_024
+_MAGNITUDE_MIN: Final = -1_080
+"""Binary exponents that are beyond the numbers of 64 bits, and below them."""
+
 _UINT, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG = range(7)
 _INDEFINITE: Final = -1
 _BREAK: Final = 0xFF
@@ -179,12 +183,20 @@ def _parts(value: object) -> tuple[int, int]:
 
 def _decimal(value: object) -> float:
     exponent, mantissa = _parts(value)
-    return float(f"{mantissa}e{exponent}")
+    found = float(f"{mantissa}e{exponent}")
+    if math.isinf(found):
+        raise Undecodable("a fraction beyond the numbers of 64 bits")
+    return found
 
 
 def _bigfloat(value: object) -> float:
     exponent, mantissa = _parts(value)
-    return math.ldexp(mantissa, exponent)
+    # ldexp() takes no mantissa beyond a float, and rounds twice where the result is small.
+    if not mantissa or mantissa.bit_length() + exponent < _MAGNITUDE_MIN:
+        return -0.0 if mantissa < 0 else 0.0
+    if mantissa.bit_length() + exponent > _MAGNITUDE_MAX:
+        raise Undecodable("a fraction beyond the numbers of 64 bits")
+    return mantissa / (1 << -exponent) if exponent < 0 else float(mantissa << exponent)
 
 
 _MEANINGS: Final[Mapping[int, Callable[[object], object]]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -38,6 +39,12 @@ from tests.support.binary_payloads import cbor_of, field, varint
         ("d818456449455446", "ZElFVEY="),
         ("c48221196ab3", 273.15),
         ("c5822003", 1.5),
+        ("c582190bb800", 0.0),
+        ("c582390bb701", 0.0),
+        ("c482390bb701", 0.0),
+        # Mantissas beyond a float, and a result below the smallest of full precision.
+        ("c58239045fc25891" + "01" + "00" * 144, 2.0**32),
+        ("c4823901cfc258c9" + "ff" * 201, float(f"{256**201 - 1}e-464")),
         ("d9d9f783010203", [1, 2, 3]),
         ("62c3bc", "\u00fc"),
         ("a201020304", {"1": 2, "3": 4}),
@@ -84,11 +91,36 @@ def test_a_number_that_is_none() -> None:
         "c11bffffffffffffffff",
         "c1f97e00",
         "c58219ffff19ffff",
+        "c4821901f401",
+        "c582190400" + "01",
+        "c58220" + "c25881" + "02" + "00" * 128,
     ],
 )
 def test_what_is_no_item(item: str) -> None:
     with pytest.raises(Undecodable):
         cbor(bytes.fromhex(item))
+
+
+@given(
+    st.sampled_from([4, 5]),
+    st.integers(-(2**3000), 2**3000) | st.integers(-(2**64), 2**64),
+    st.integers(-1_300, 1_100),
+    st.booleans(),
+)
+def test_a_fraction_is_the_nearest_number(
+    tag: int, mantissa: int, exponent: int, small: bool
+) -> None:
+    base = 10 if tag == 4 else 2
+    if small:
+        exponent -= mantissa.bit_length() * 10 // 33 if base == 10 else mantissa.bit_length()
+    item = bytes([0xC0 | tag, 0x82]) + cbor_of(exponent) + cbor_of(mantissa)
+    try:
+        expected = float(Fraction(mantissa) * Fraction(base) ** exponent)
+    except OverflowError:
+        with pytest.raises(Undecodable):
+            cbor(item)
+    else:
+        assert cbor(item) == expected
 
 
 PLAIN = st.recursive(
