@@ -13,6 +13,7 @@ import click
 
 from perdure import __version__
 from perdure.cli.exit_codes import ExitCode, exit_code_of
+from perdure.cli.extras import missing
 from perdure.cli.output import error_line
 from perdure.errors import PerdureError
 from perdure.pure import build
@@ -159,6 +160,10 @@ def run(args: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the last line of defence; a bug by definition
         if debug:
             traceback.print_exc()
+        told = missing(error) if isinstance(error, ImportError) else None
+        if told is not None:
+            error_line(told[0], hint=told[1])
+            return ExitCode.CONFIG
         error_line(
             f"internal error: {type(error).__name__}: {error}",
             hint="this is a bug; perdure --debug ... shows where",

@@ -30,7 +30,7 @@ def command() -> None:
       perdure pipeline maintain --to archive --keep 1d
       perdure pipeline registry --url redis://localhost --html registry.html
       perdure pipeline replay --to archive --topic 'devices/7/#' --from 30d
-    perdure pipeline route --once
+      perdure pipeline route --once
       perdure pipeline run --config /etc/perdure/perdure.yaml
       perdure pipeline status
       perdure pipeline jobs
