@@ -16,6 +16,7 @@ import msgspec
 
 from perdure.cli.data import broker_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.cli.extras import EXTRA_OF
 from perdure.cli.range_options import since_option, topic_option
 from perdure.clock import SystemClock
 from perdure.config.schema import Config, PipelineConfig
@@ -31,9 +32,6 @@ NO_SPARK: Final = "none"
 """``pipeline.master`` for jobs without Spark and Java."""
 
 MEMORY: Final = "2g"
-
-_EXTRAS: Final = {"confluent_kafka": "kafka", "hiredis": "redis"}
-"""Packages that are in another extra than the pipeline's own."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -295,13 +293,10 @@ def pipeline_installed() -> Iterator[None]:
         yield
     except ImportError as error:
         package = (error.name or "").partition(".")[0]
-        extra = _EXTRAS.get(package)
-        if extra is None:
-            raise ConfigError(
-                "the data pipeline is not installed", hint="pip install 'perdure[spark]'"
-            ) from error
+        extra = EXTRA_OF.get(package, "spark")
+        told = "the data pipeline" if extra == "spark" else package
         raise ConfigError(
-            f"{package} is not installed", hint=f"pip install 'perdure[{extra}]'"
+            f"{told} is not installed", hint=f"pip install 'perdure[{extra}]'"
         ) from error
 
 
