@@ -19,6 +19,8 @@ NAIVE_MAX: Final = 8
 
 _CACHED_MAX: Final = 1_024
 """Topics whose subscriptions are remembered while a session catches up."""
+_CACHED_LENGTH_MAX: Final = 512
+"""Longer topics are not: they would be 64 MB for each such session."""
 
 _FAR: Final = 2**62 - 1
 """No offset in use is near it, and the compiled form compares it as it compares small numbers."""
@@ -136,7 +138,8 @@ class SessionSubscriptions:
                 else:
                     until = min(until, edge)
         cached = _CachedMatch([s for s in matching if holds(s, offset)], after, until)
-        if len(self._cached) >= _CACHED_MAX:
-            self._cached.clear()
-        self._cached[topic] = cached
+        if len(topic) <= _CACHED_LENGTH_MAX:
+            if len(self._cached) >= _CACHED_MAX:
+                self._cached.clear()
+            self._cached[topic] = cached
         return cached

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from perdure.broker.auth.remembered import remembered
 from perdure.config.schema import LimitsConfig
 
 TRACKED_MAX: Final = 10_000
@@ -66,6 +67,9 @@ class Flapping:
 
     def refuses(self, client_id: str, now_us: int) -> bool:
         """Whether a client identifier may not connect now."""
+        if not self._bans:
+            return False
+        client_id = remembered(client_id)
         ban = self._bans.get(client_id)
         if ban is None:
             return False
@@ -82,6 +86,7 @@ class Flapping:
         """
         if not config.flapping_max:
             return None
+        client_id = remembered(client_id)
         flaps = self._flaps.pop(client_id, None)
         if flaps is None or now_us - flaps.since_us >= config.flapping_window_s * 1_000_000:
             flaps = _Flaps(now_us)
@@ -109,4 +114,4 @@ class Flapping:
 
     def lift(self, client_id: str) -> bool:
         """Take a ban back."""
-        return self._bans.pop(client_id, None) is not None
+        return self._bans.pop(remembered(client_id), None) is not None

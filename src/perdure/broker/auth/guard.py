@@ -25,6 +25,7 @@ from __future__ import annotations
 from typing import Final, TypeAlias, TypeVar, final
 
 from perdure.broker.auth.addresses import address_key
+from perdure.broker.auth.remembered import remembered
 from perdure.config.schema import AuthConfig
 
 LOGINS_TRACKED_MAX: Final = 20_000
@@ -132,7 +133,8 @@ class LoginGuard:
         if not self._bans:
             return None
         place = address_key(address)
-        if (username, place, client_id) in self._trusted:
+        username = remembered(username)
+        if (username, place, remembered(client_id)) in self._trusted:
             return None
         logins: tuple[_Login, _Login] = ((username, place), (None, place))
         for login in logins:
@@ -158,7 +160,7 @@ class LoginGuard:
 
     def has_failed(self, *, username: str, address: str, now_us: int) -> bool:
         """Whether a login has failed within the window."""
-        failures = self._failures.get((username, address_key(address)))
+        failures = self._failures.get((remembered(username), address_key(address)))
         return (
             failures is not None
             and now_us - failures.since_us < self.config.failures_window_s * 1_000_000
@@ -166,11 +168,11 @@ class LoginGuard:
 
     def is_trusted(self, *, username: str, address: str, client_id: str) -> bool:
         """Whether the client has logged in from there and has not failed too often since."""
-        return (username, address_key(address), client_id) in self._trusted
+        return _client(username, address, client_id) in self._trusted
 
     def succeeded(self, *, username: str, address: str, client_id: str, now_us: int) -> None:
         """A client has proved its user name."""
-        client = (username, address_key(address), client_id)
+        client = _client(username, address, client_id)
         self._trusted.pop(client, None)
         _make_room(self._trusted)
         self._trusted[client] = _Failures(now_us)
@@ -186,7 +188,8 @@ class LoginGuard:
         config = self.config
         window_us = config.failures_window_s * 1_000_000
         place = address_key(address)
-        client = (username, place, client_id)
+        client = _client(username, address, client_id)
+        username = client[0]
         trusted = self._trusted.get(client)
         if trusted is not None:
             # Its own failures are not another's: they count against the login once it has used
@@ -229,6 +232,10 @@ class LoginGuard:
             until_us=now_us + self.config.failures_ban_s * 1_000_000,
         )
         return ban
+
+
+def _client(username: str, address: str, client_id: str) -> _Client:
+    return remembered(username), address_key(address), remembered(client_id)
 
 
 def _make_room(table: dict[_Key, _Value]) -> None:

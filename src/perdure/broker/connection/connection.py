@@ -96,7 +96,7 @@ class Connection(EndingConnection):
         self._fan: FanOut | None = None
         """None = no message of this client was seen to go to many."""
         self._beginning: Beginning | None = Beginning()
-        """None = it has published for a while."""
+        """None = it has had slices enough."""
         super().__init__(
             parts,
             stream,
@@ -170,7 +170,7 @@ class Connection(EndingConnection):
         fan = self._fan
         units = SLICE if fan is None else fan.units()
         beginning = self._beginning
-        if beginning is not None and self._state == CONNECTED:
+        if beginning is not None:
             units = min(units, beginning.units)
         try:
             packets = decoder.feed(data, units)
@@ -185,10 +185,10 @@ class Connection(EndingConnection):
         dispatcher = pipeline.dispatcher
         if fan is not None or (dispatcher is not None and dispatcher.caused):
             self._learn_fan(admission.taken - taken)
-        if beginning is not None and admission.taken != taken:
-            published = admission.taken - taken
-            if beginning.published(published, self._parts.turn_budget, pipeline.number):
-                self._beginning = None
+        if beginning is not None and beginning.had(
+            admission.taken - taken, self._parts.turn_budget, pipeline.number
+        ):
+            self._beginning = None
         if not inbound_gate.is_paused:
             if pipeline.is_overloaded():
                 inbound_gate.pause()

@@ -9,7 +9,7 @@ from perdure.broker.dispatch.items import OffsetAdvance
 from perdure.errors import MqttError, StorageError
 from perdure.model import Message, SessionRecord
 from perdure.model.reserved import is_reserved
-from perdure.mqtt.decode_cache import TOPICS_CACHED_MAX
+from perdure.mqtt.decode_cache import TOPIC_CACHED_BYTES_MAX, TOPICS_CACHED_MAX
 from perdure.mqtt.reason_codes import QUOTA_EXCEEDED, TOPIC_NAME_INVALID, UNSPECIFIED_ERROR
 from perdure.storage.batch import Batch
 from perdure.topic.matching import matches
@@ -79,6 +79,8 @@ class PublishPath:
         validate_topic_name(topic, levels_max=self._levels_max)
         if is_reserved(topic):
             raise MqttError(TOPIC_NAME_INVALID, "the broker keeps records of its own there")
+        if len(topic) > TOPIC_CACHED_BYTES_MAX:
+            return  # 16,384 of 65,535 bytes would be a gigabyte
         if len(self.topics) >= TOPICS_MAX:
             # All of them at once, as the decoder does.
             self.topics.clear()

@@ -42,7 +42,7 @@ WIDE: Final = 32 * 1024
 """Deliveries of one slice, whatever they are of: a message that many subscriptions of one session
 match, or that has to be searched for among thousands of filters, causes as much as one to many."""
 UNITS_FIRST: Final = 16
-"""Units of work in a slice of who begins to publish; twice as many in each turn after it, up to
+"""Units of work in the first slice of a client; twice as many in each turn after it, up to
 ``SLICE``: what its messages cause is known afterwards only."""
 UNKNOWN: Final = 256
 """Deliveries that a message of who begins is taken to cause."""
@@ -136,10 +136,11 @@ class Beginning:
         self.units: int = UNITS_FIRST
         self._turn: int = -1
 
-    def published(self, count: int, budget: TurnBudget, turn: int) -> bool:
-        """It has published in a slice; returns whether it has begun."""
-        budget.will_cause(count * UNKNOWN, turn)
-        if turn != self._turn:
+    def had(self, published: int, budget: TurnBudget, turn: int) -> bool:
+        """It had a slice, with so many messages in it; returns whether it has begun."""
+        if published:
+            budget.will_cause(published * UNKNOWN, turn)
+        if not published or turn != self._turn:
             self._turn = turn
             self.units *= 2
         return self.units >= SLICE

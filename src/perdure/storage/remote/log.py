@@ -34,6 +34,8 @@ PAGE_ROWS_MAX: Final = 1024
 PAGE_BYTES: Final = 1024 * 1024
 """Blocks read at once: few at first, and more while they turn out to be small."""
 
+_FILTER_LENGTH_MAX: Final = 512
+"""Matchers of longer filters are not kept."""
 _TAIL_SCAN_MIN: Final = 4096
 _TAIL_SCAN_PER_MESSAGE: Final = 16
 
@@ -343,8 +345,14 @@ class _Page:
         return ReadResult(self._messages, through)
 
 
-@lru_cache(maxsize=4096)
 def _matcher(topic_filter: str) -> FilterMatcher:
+    if len(topic_filter) > _FILTER_LENGTH_MAX:
+        return compile_filter(topic_filter)
+    return _kept_matcher(topic_filter)
+
+
+@lru_cache(maxsize=4096)
+def _kept_matcher(topic_filter: str) -> FilterMatcher:
     return compile_filter(topic_filter)
 
 

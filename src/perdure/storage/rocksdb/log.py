@@ -26,6 +26,8 @@ from perdure.storage.rows import JOIN_BYTES_MAX, Rows
 from perdure.storage.tail import Tail
 from perdure.topic.matching import FilterMatcher, compile_filter
 
+_FILTER_LENGTH_MAX: Final = 512
+"""Matchers of longer filters are not kept."""
 _TAIL_SCAN_MIN: Final = 512
 _TAIL_SCAN_PER_MESSAGE: Final = 4
 """Messages of the tail that a read tries at most: so many, and so many for each one wanted.
@@ -169,8 +171,14 @@ def _page(found: list[Message], until_offset: int, limit: int, bytes_max: int) -
     return ReadResult(messages, messages[-1].offset if len(messages) >= limit else until_offset)
 
 
-@lru_cache(maxsize=4096)
 def _matcher(topic_filter: str) -> FilterMatcher:
+    if len(topic_filter) > _FILTER_LENGTH_MAX:
+        return compile_filter(topic_filter)
+    return _kept_matcher(topic_filter)
+
+
+@lru_cache(maxsize=4096)
+def _kept_matcher(topic_filter: str) -> FilterMatcher:
     return compile_filter(topic_filter)
 
 

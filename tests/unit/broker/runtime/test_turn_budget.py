@@ -158,13 +158,18 @@ def test_who_begins_to_publish_has_short_slices() -> None:
     hall = Hall()
     beginning = Beginning()
     assert beginning.units == UNITS_FIRST
-    assert not beginning.published(UNITS_FIRST, hall.shifts, 1)
+    assert not beginning.had(UNITS_FIRST, hall.shifts, 1)
     assert hall.shifts.is_full(1)
     units = beginning.units
-    assert not beginning.published(UNITS_FIRST, hall.shifts, 1)
+    assert not beginning.had(UNITS_FIRST, hall.shifts, 1)
     assert beginning.units == units  # the same turn has told nothing
     turn = 2
-    while not beginning.published(1, hall.shifts, turn):
+    while not beginning.had(1, hall.shifts, turn):
         assert beginning.units <= SLICE // 2
         turn += 1
     assert turn == 5
+    silent = Beginning()
+    for _ in range(4):
+        assert not silent.had(0, hall.shifts, 7)
+    assert silent.had(0, hall.shifts, 7)
+    assert not hall.shifts.is_full(7)
