@@ -10,6 +10,7 @@ import os
 import sys
 
 # Imported for the attacks that they add.
+import benchmarks.hostile.costly
 import benchmarks.hostile.crowds
 import benchmarks.hostile.floods
 import benchmarks.hostile.openings  # noqa: F401

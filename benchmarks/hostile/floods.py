@@ -19,18 +19,22 @@ def unread(attacker: Attacker, piece: bytes, count: int, hello: bytes | None = N
             attacker.flood(opened, piece, count)
 
 
+def drain(opened: socket.socket) -> None:
+    """Read what comes, beside."""
+
+    def read() -> None:
+        with contextlib.suppress(OSError):
+            while opened.recv(1 << 16):
+                pass
+
+    threading.Thread(target=read, daemon=True).start()
+
+
 def answered(attacker: Attacker, piece: bytes, count: int, hello: bytes | None = None) -> None:
     """The same, and another thread reads what comes."""
     while attacker.goes_on:
         with attacker.rounds(), attacker.client(hello) as opened:
-
-            def drain() -> None:
-                with contextlib.suppress(OSError):
-                    while opened.recv(1 << 16):
-                        pass
-
-            reader = threading.Thread(target=drain, daemon=True)
-            reader.start()
+            drain(opened)
             attacker.flood(opened, piece, count)
 
 
