@@ -129,15 +129,7 @@ class EndingConnection(ClientConnection):
         is_logged: bool = False,
         server_reference: str = "",
     ) -> None:
-        """Send DISCONNECT (5.0; CONNACK if that was not sent yet) and close.
-
-        Args:
-            reason_code: why.
-            reason: for people.
-            send_will: the will is due.
-            is_logged: the log has a line of it already.
-            server_reference: where a client of 5.0 shall go instead; empty = nowhere.
-        """
+        """Send DISCONNECT, or CONNACK if that was not sent, and close; see ``ClientConnection``."""
         if self._state == CLOSED:
             return
         reason_string = reason if self.problem_information else ""  # [MQTT-3.1.2-29]
