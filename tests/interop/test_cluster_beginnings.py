@@ -124,3 +124,47 @@ def test_nodes_that_begin_with_different_states_are_refused(tmp_path: Path) -> N
     assert late.wait() == ExitCode.UNAVAILABLE
     assert "the cluster began without it" in late.log_tail()
     begun.close()
+
+
+def test_a_cluster_begins_anew_where_its_log_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the state of one of its nodes, in another log."""
+    (tmp_path / "n1").mkdir()
+    old = node(tmp_path / "n1", "n1", servers.kafka_topic())
+    old.start()
+    sleeper = old.connect("sleeper", expiry=600)
+    sleeper.subscribe(("t", 2))
+    sleeper.disconnect()
+    held = old.connect("held", expiry=600)
+    held.subscribe(("t", 1))
+    old.connect("publisher").publish("t", b"kept", qos=2)
+    held.receive_publish("t", b"kept", qos=1)
+    old.close_peers()
+    assert old.stop() == 0
+    data = tmp_path / "n1" / "data"
+    name = servers.kafka_topic()
+    lost = node(tmp_path / "n1", "n1", name)
+    lost.spawn()
+    assert lost.wait() == ExitCode.UNAVAILABLE, "it has read more than there is"
+    assert run(["cluster", "init", "--data", str(data)]) == ExitCode.USAGE
+    assert "--anew" in capsys.readouterr().err
+    assert run(["cluster", "init", "--data", str(data), "--anew"]) == ExitCode.OK
+    (tmp_path / "n2").mkdir()
+    shutil.copytree(data, tmp_path / "n2" / "data")
+    nodes = [node(tmp_path / each, each, name) for each in ("n1", "n2")]
+    try:
+        for each in nodes:
+            each.start()
+        back = nodes[1].connect("sleeper", clean=False, expiry=600, session_present=True)
+        back.receive_publish("t", b"kept", qos=2)
+        nodes[0].connect("publisher").publish("t", b"new", qos=1)
+        back.receive_publish("t", b"new", qos=1)
+        nodes[1].connect("held", clean=False, expiry=600, session_present=True)
+    finally:
+        for each in nodes:
+            each.close_peers()
+            each.close()
+    place = ["--kafka", servers.kafka().servers, "--name", name]
+    found = run(["cluster", "verify", *place, *(str(each.directory / "data") for each in nodes)])
+    assert found == ExitCode.OK, capsys.readouterr().out

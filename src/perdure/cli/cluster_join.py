@@ -21,10 +21,15 @@ TOKEN_VARIABLE = "PERDURE_TOKEN"  # noqa: S105 - the name of a variable
 
 @click.command()
 @click.option("--to", "to", metavar="PLACE", help="Also keep its state there as a backup.")
+@click.option(
+    "--anew",
+    is_flag=True,
+    help="Of a node whose shared log is lost: forget it, and begin another one with its state.",
+)
 @click.option("--no-progress", is_flag=True, help="Show no progress on the terminal.")
 @broker_options
 @output_options
-def init(to: str | None, no_progress: bool, config: Config, out: Output) -> None:
+def init(to: str | None, anew: bool, no_progress: bool, config: Config, out: Output) -> None:
     """Verify that a single broker's directory can be a cluster's first node.
 
     The broker must be stopped. Its state is the cluster's first checkpoint: start this node first,
@@ -33,11 +38,13 @@ def init(to: str | None, no_progress: bool, config: Config, out: Output) -> None
     \b
     Examples:
       perdure cluster init --data /var/lib/perdure --to /backups
+      perdure cluster init --data /var/lib/perdure --anew
     """
     refuse_server(config.storage)
     data = database_directory(config.storage)
     from perdure.backup.places import open_place
     from perdure.backup.taking import take_backup
+    from perdure.storage.notes import LOG_IDENTITY
     from perdure.storage.rocksdb.inspection import has_owner, inspect
     from perdure.storage.rocksdb.store import RocksDatabase
 
@@ -54,15 +61,19 @@ def init(to: str | None, no_progress: bool, config: Config, out: Output) -> None
         )
     database = RocksDatabase.open(data, config=config.storage.rocksdb, read_only=True)
     try:
-        is_node = bool(database.notes())
+        is_node = any(key != LOG_IDENTITY for key, _ in database.notes())
         position = database.last_offset
         sessions = database.marks.session_count
     finally:
         database.close()
-    if is_node:
+    if is_node and not anew:
         raise CommandFailed(
-            f"{data} has been a node of a cluster already", ExitCode.USAGE, hint="start it as it is"
+            f"{data} has been a node of a cluster already, and has come to {position}",
+            ExitCode.USAGE,
+            hint="start it as it is; if the cluster's log in Kafka is lost, --anew begins another",
         )
+    if is_node:
+        _forget_log(data, config)
     kept = None
     if to:
         with progress_bar(wanted=not no_progress) as progress:
@@ -85,6 +96,21 @@ def init(to: str | None, no_progress: bool, config: Config, out: Output) -> None
         }
     )
     click.echo("start it as the first node, and let the others join it", err=True)
+
+
+def _forget_log(data: Path, config: Config) -> None:
+    """Have a directory that was a node's begin a log: what it is called for its readers stays."""
+    from perdure.storage.batch import Batch
+    from perdure.storage.notes import LOG_IDENTITY
+    from perdure.storage.rocksdb.store import RocksDatabase
+
+    database = RocksDatabase.open(data, config=config.storage.rocksdb)
+    try:
+        gone = [(key, None) for key, _ in database.notes() if key != LOG_IDENTITY]
+        database.apply(Batch(), gone)
+        database.sync()
+    finally:
+        database.close()
 
 
 @click.command()

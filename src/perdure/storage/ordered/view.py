@@ -141,12 +141,13 @@ class View:
         known: list[Member] = []
         self._placed, self._parts = {}, {}
         self.local.rewind_offsets()
-        notes = self.local.notes()
-        self.base = 0 if notes else self.local.last_offset
-        for key, value in notes:
+        self.base = self.local.last_offset
+        is_new = True
+        for key, value in self.local.notes():
             kind, rest = key[:1], key[1:]
             if kind == _COME_TO:
                 self.position, now_us = _TWO.unpack(value)
+                self.base, is_new = 0, False
             elif kind == LOG_IDENTITY:
                 self.identity = value.decode()
             elif kind == _MEMBER:
@@ -160,6 +161,9 @@ class View:
                 self._parts.setdefault(rest[: -1 - _NUMBER.size].decode(), {})[number] = value
             else:
                 raise StorageCorrupt(f"a note {key!r} of unknown kind")
+        if is_new and self.identity:
+            # It was of another log, whose readers this one is to have.
+            self.database, self.identity = self.identity, ""
         self.members = Members(known, now_us)
 
     def gather(self, entry: LogRecord, record: Record, done: list[Applied]) -> None:

@@ -277,3 +277,15 @@ def test_who_lacks_what_the_log_began_with_stops(
         begin(made, database, entry)
     assert refused.value.hint
     assert (made.notes(), made.last_offset) == before, "nothing was taken over"
+
+
+def test_a_store_that_begins_another_log_keeps_what_it_is_called() -> None:
+    """Its readers go on: streams and archives of the log that was lost."""
+    store = used()
+    begin(store, "two", began(store.last_offset, "two"))
+    store.apply(Batch(), [(key, None) for key, _ in store.notes() if key != LOG_IDENTITY])
+    view = View(store, "three")
+    assert (view.position, view.identity, view.database) == (0, "", "two")
+    assert view.base == store.last_offset
+    view.apply(began(view.base, "two"), decode_record(began(view.base, "two").value))
+    assert View(store, "three").identity == "two"
