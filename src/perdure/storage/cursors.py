@@ -90,7 +90,12 @@ def save_cursor(data: Path, cursor: PipelineCursor) -> None:
     """
     check_pipeline(cursor.name, cursor.place)
     path = data / DIRECTORY / file_name(cursor.name, cursor.place)
-    if not path.exists() and sum(1 for _ in path.parent.glob("*.json")) >= CURSORS_MAX:
+    try:
+        is_new = not path.exists()
+    except OSError as error:
+        # A reader may read the log, and not what other pipelines have written.
+        raise StorageUnavailable(f"{path.parent} takes no cursor: {error.strerror}") from error
+    if is_new and sum(1 for _ in path.parent.glob("*.json")) >= CURSORS_MAX:
         raise ConfigError(
             f"{path.parent} has {CURSORS_MAX} cursors, which is the most there may be",
             path="name",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import msgspec
@@ -71,6 +72,17 @@ def test_there_are_not_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_place_that_takes_no_writes(tmp_path: Path) -> None:
     (tmp_path / DIRECTORY).write_text("a file")
     with pytest.raises(StorageUnavailable, match="takes no cursor"):
+        save_cursor(tmp_path, cursor(1))
+
+
+def test_a_place_that_may_not_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory of the cursors is its owner's alone, whoever may read the log."""
+
+    def refused(_: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", refused)
+    with pytest.raises(StorageUnavailable, match="takes no cursor: Permission denied"):
         save_cursor(tmp_path, cursor(1))
 
 

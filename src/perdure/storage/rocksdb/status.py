@@ -6,7 +6,6 @@ broken one.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +38,6 @@ def named(error: StorageError, path: Path) -> StorageError:
     hint = error.hint
     if not hint and isinstance(error, FormatTooNew):
         hint = "a later release of Perdure wrote it: read it with that one"
-    elif not hint and isinstance(error, StorageUnavailable) and not os.access(path, os.W_OK):
-        hint = "readers need write permission, too: RocksDB's binding writes its own settings anew"
+    elif not hint and isinstance(error, StorageUnavailable) and "Permission denied" in message:
+        hint = "who reads the log must be allowed to read all files of its directory"
     return type(error)(message, hint=hint)

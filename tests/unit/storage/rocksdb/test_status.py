@@ -30,7 +30,6 @@ def test_an_error_names_its_directory(
     assert named(found, tmp_path).message == found.message
 
 
-def test_where_nobody_may_write(tmp_path: Path) -> None:
-    # What is not there cannot be written to either, by whoever runs this test.
-    found = named(StorageUnavailable("IO error: x"), tmp_path / "gone")
-    assert "write permission" in found.hint
+def test_where_a_file_may_not_be_read(tmp_path: Path) -> None:
+    found = named(StorageUnavailable(f"IO error: {tmp_path}/1.sst: Permission denied"), tmp_path)
+    assert "must be allowed to read" in found.hint
