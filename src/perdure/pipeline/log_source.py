@@ -8,6 +8,7 @@ part behind ``url`` are read by the broker's HTTP interface, with ``scan`` too.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -30,12 +31,16 @@ from perdure.pipeline.remote import RemoteLog, read_rows
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.rocksdb.bulk import PAGE_BYTES_MAX, FilterSets, LogFiles
 from perdure.storage.rocksdb.bulk_slices import Slice, pack_slices
+from perdure.storage.rocksdb.following import Follower
+
+_FOLLOWED_MAX: Final = 4
+"""Directories whose streams a process follows."""
 
 PAGE_ROWS: Final = 16_384
+"""Rows of a record batch, at least; smaller and larger ones were slower."""
 
 NOT_LEARNED: Final = "#"
 """Structure of messages in a log that learns none."""
-"""Rows of a record batch, at least; smaller and larger ones were slower."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -50,6 +55,8 @@ class Part(msgspec.Struct, frozen=True):
         published_from, published_until: bounds of ``published_at``, or None.
         remote: the broker to read from instead of ``path``, or None.
         where: a content filter, or empty.
+        sequence: of a stream: the number of the last write that was seen where it was planned; a
+            process keeps one view of the directory for all its micro-batches. None = no stream.
     """
 
     path: str
@@ -61,10 +68,17 @@ class Part(msgspec.Struct, frozen=True):
     published_until: int | None = None
     remote: Remote | None = None
     where: str = ""
+    sequence: int | None = None
 
 
-def plan(files: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[Part]:
-    """The parts of a read: of about equal size, in the order of the log."""
+def plan(
+    files: LogIndex, options: ReadOptions, narrowing: Narrowing, *, counted: bool = False
+) -> list[Part]:
+    """The parts of a read: of about equal size, in the order of the log.
+
+    Args:
+        counted: cut where just so many messages are, which reads them: for a few.
+    """
     filter_sets = options.filter_sets + narrowing.filter_sets
     after = max(options.after_offset, narrowing.after_offset)
     newest = files.newest()
@@ -80,6 +94,9 @@ def plan(files: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[Pa
     slices = files.slices(
         filter_sets, after, min(until, newest.offset), rows_max=options.rows_per_partition
     )
+    if counted:
+        rows = options.rows_per_partition
+        slices = [piece for each in slices for piece in _counted(files, filter_sets, each, rows)]
     if narrowing.published_until is not None:
         slices = _published_before(files.generations(), slices, narrowing.published_until)
     query, remote = uuid.uuid4().hex, options.remote
@@ -87,6 +104,7 @@ def plan(files: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[Pa
         # A view is known where it was opened, and nowhere else.
         query = files.view
         remote = options.remote.beginning_at(files.remote.url) if options.remote else files.remote
+    sequence = files.sequence if isinstance(files, LogFiles) and files.follows else None
     return [
         Part(
             path=options.path,
@@ -98,9 +116,19 @@ def plan(files: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[Pa
             published_until=earliest_of(options.published_until, narrowing.published_until),
             remote=remote,
             where=options.where,
+            sequence=sequence,
         )
         for group in pack_slices(slices, rows_max=options.rows_per_partition)
     ]
+
+
+def _counted(files: LogIndex, filter_sets: FilterSets, part: Slice, rows: int) -> Iterator[Slice]:
+    """A slice in pieces with so many messages each."""
+    after = part.after_offset
+    while after < part.until_offset:
+        until = files.bound(filter_sets, after, part.until_offset, rows)
+        yield Slice(part.generation, after, until, rows)
+        after = until
 
 
 def about_rows(files: LogIndex, options: ReadOptions) -> int:
@@ -141,10 +169,10 @@ def read(part: Part, columns: Sequence[str]) -> Iterator[Any]:
             return
         yield from read_rows(part.remote, _row_query(part, columns, part.remote.compression))
         return
-    files = _opened.get(part)
-    for _, batch in scan(files, _row_query(part, columns, "")):
-        if batch.num_rows:
-            yield batch
+    with _opened.use(part) as files:
+        for _, batch in scan(files, _row_query(part, columns, "")):
+            if batch.num_rows:
+                yield batch
 
 
 def _read_of_several(part: Part, remote: Remote, columns: Sequence[str]) -> Iterator[Any]:
@@ -277,18 +305,35 @@ class _Opened:
     def __init__(self) -> None:
         self._query = ""
         self._files: LogFiles | None = None
+        self._followed: dict[str, Follower] = {}
 
-    def get(self, part: Part) -> LogFiles:
+    @contextlib.contextmanager
+    def use(self, part: Part) -> Iterator[LogFiles]:
+        if part.sequence is None:
+            yield self._checked(self._of_query(part), part)
+            return
+        follower = self._followed.get(part.path)
+        if follower is None:
+            while len(self._followed) >= _FOLLOWED_MAX:
+                self._followed.pop(next(iter(self._followed))).close()
+            follower = self._followed[part.path] = Follower(Path(part.path))
+        with follower.look(sequence=part.sequence) as files:
+            yield self._checked(files, part)
+
+    def _of_query(self, part: Part) -> LogFiles:
         if self._files is None or self._query != part.query:
             if self._files is not None:
                 self._files.close()
                 self._files = None
-            self._files, self._query = LogFiles(Path(part.path)), part.query
-        if self._files.database_id != part.database_id:
+            self._files, self._query = LogFiles(Path(part.path), mapped=True), part.query
+        return self._files
+
+    def _checked(self, files: LogFiles, part: Part) -> LogFiles:
+        if files.database_id != part.database_id:
             raise StorageUnavailable(
                 f"{part.path} holds another database than the one this query was planned for"
             )
-        return self._files
+        return files
 
 
 _opened = _Opened()

@@ -26,6 +26,10 @@ JAVA_MIN: Final = 17
 _JAVA_TIMEOUT_S: Final = 30
 _POLL_S: Final = 0.2
 
+NICENESS: Final = 5
+"""A micro-batch keeps all cores busy for a tenth of a second; a broker on the same ones would have
+its clients wait for that."""
+
 _groups = itertools.count(1)
 """Jobs that are shown together have a group of their own, or the next ones would add to them."""
 
@@ -114,6 +118,7 @@ def build(
     memory: str = "2g",
     log_file: Path | None = None,
     settings: Mapping[str, str] | None = None,
+    niceness: int = NICENESS,
 ) -> Any:
     """A Spark session that knows ``format("perdure")``.
 
@@ -123,6 +128,8 @@ def build(
         memory: of the driver, as Spark writes sizes.
         log_file: where Java logs to; None = a file in the temporary directory.
         settings: more settings, or other values for those in ``SETTINGS``.
+        niceness: of Java and the processes that it starts, where this call starts it; 0 = as this
+            process.
 
     Raises:
         ConfigError: the extra is not installed, or Java is missing.
@@ -148,10 +155,26 @@ def build(
         builder = builder.config(name, value)
     with _quiet(log_file or Path(tempfile.gettempdir(), f"{app}-spark-{os.getpid()}.log")):
         spark = builder.getOrCreate()
+    if niceness:
+        _yield_to_others(spark, niceness)
     # Workers of a cluster run registered sources under their own Python, found ones under the
     # driver's path.
     spark.dataSource.register(PerdureDataSource)
     return spark
+
+
+def _yield_to_others(spark: Any, niceness: int) -> None:
+    """Let other processes of this machine, such as a broker, run before Java and its children."""
+    gateway = getattr(getattr(spark, "_sc", None), "_gateway", None)
+    process = getattr(gateway, "proc", None)
+    if process is None or not hasattr(os, "setpriority"):
+        return
+    # On Linux each thread has its own; threads and processes that come later inherit it.
+    threads = [int(each.name) for each in Path(f"/proc/{process.pid}/task").glob("*")]
+    for thread in threads or [process.pid]:
+        with contextlib.suppress(OSError):
+            if os.getpriority(os.PRIO_PROCESS, thread) < niceness:
+                os.setpriority(os.PRIO_PROCESS, thread, niceness)
 
 
 @contextlib.contextmanager

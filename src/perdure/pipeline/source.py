@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from perdure.pipeline.conditions import Narrowing
     from perdure.pipeline.history import AnyPart
     from perdure.pipeline.log_index import LogIndex
+    from perdure.pipeline.looks import Looks
     from perdure.pipeline.options import ReadOptions
 
 T = TypeVar("T")
@@ -196,17 +197,21 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cap = OFFSET_MAX
         self._newest: dict[str, Any] | None = None
         self._kept: LogIndex | None = None
+        self._looks: Looks | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """As it travels to workers, which only read."""
-        return {**self.__dict__, "_kept": None}
+        return {**self.__dict__, "_kept": None, "_looks": None}
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
         from perdure.pipeline import offsets
 
-        with _told(), _opened(self._options) as files:
-            return offsets.initial(files, self._options).to_dict()
+        with _told():
+            if self._options.remote is None:
+                return self._ask(lambda files: offsets.initial(files, self._options).to_dict())
+            with _opened(self._options) as files:
+                return offsets.initial(files, self._options).to_dict()
 
     def getDefaultReadLimit(self) -> Any:
         """What ``maxRowsPerTrigger`` says."""
@@ -215,9 +220,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         """Where the next micro-batch ends."""
+        from perdure.limits import OFFSET_MAX
         from perdure.pipeline import history, offsets
 
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
+        looks = self._looking()
+        if self._cap == OFFSET_MAX:
+            looks.pause(start)
 
         def look(files: LogIndex) -> dict[str, Any]:
             begin = offsets.parse_position(start)
@@ -226,9 +235,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if newest is not None:
                 self._newest = offsets.position(files.database_id, *newest).to_dict()
             # What a broker said goes on to the plan: it reaches as far, and costs it no other
-            # view. A directory is not kept open, because that holds on to files.
+            # view.
             self._kept = None if self._options.remote is None else files
-            return end.to_dict()
+            found = end.to_dict()
+            at_newest = newest is None or end.offset >= newest.offset
+            looks.ended(start, found, at_newest=at_newest)
+            return found
 
         with _told():
             found = self._ask(look)
@@ -239,9 +251,19 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _ask(self, question: Callable[[LogIndex], T]) -> T:
-        from perdure.pipeline.log_index import ask
+        return self._looking().ask(self._options, question)
 
-        return ask(self._options, question)
+    def _looking(self) -> Looks:
+        from perdure.pipeline.looks import Looks
+
+        if self._looks is None:
+            self._looks = Looks()
+        return self._looks
+
+    def stop(self) -> None:
+        """Let go of the directory."""
+        if self._looks is not None:
+            self._looks.close()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """How far the log reaches, so that the lag can be shown; as the last batch saw it."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -73,3 +75,23 @@ def test_progress_is_silent_where_no_one_looks(capfd: pytest.CaptureFixture[str]
     with session.progress(object(), "reading", show=False):
         pass
     assert capfd.readouterr() == ("", "")
+
+
+def test_what_spark_starts_yields_to_others() -> None:
+    program = (
+        "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); "
+        "print(1, flush=True)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        spark = SimpleNamespace(_sc=SimpleNamespace(_gateway=SimpleNamespace(proc=process)))
+        threads = [int(each.name) for each in Path(f"/proc/{process.pid}/task").iterdir()]
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        for wanted, found in ((own + 3, own + 3), (own + 1, own + 3)):
+            session._yield_to_others(spark, wanted)
+            assert [os.getpriority(os.PRIO_PROCESS, each) for each in threads] == [found, found]
+        process.kill()
+    # It was started by somebody else, or is gone.
+    session._yield_to_others(spark, own + 4)
+    session._yield_to_others(SimpleNamespace(), 5)

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from perdure.storage.rocksdb import RocksDatabase
+from perdure.storage.rocksdb import RocksDatabase, following
+from perdure.storage.rocksdb.bulk import LogFiles
+from perdure.storage.rocksdb.following import Follower
 from tests.unit.pipeline.logs import START, append
 from tests.unit.web.asgi import TOKEN as HTTP_TOKEN
 from tests.unit.web.child import WebProcess
@@ -19,7 +21,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import datasource as spark
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from perdure.pipeline import source
+from perdure.pipeline import looks, source
 from perdure.pipeline.source import LogReader, LogStreamReader, PushdownReader
 
 
@@ -171,6 +173,68 @@ def test_available_now_ends_where_the_log_ended(database: RocksDatabase, tmp_pat
         position = end
     assert sizes == [2, 1]
     assert position == known
+
+
+def test_a_stream_that_has_reached_the_end_lets_some_time_pass(
+    database: RocksDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    moments = iter(range(1_000_000))
+    monkeypatch.setattr(
+        looks,
+        "time",
+        SimpleNamespace(monotonic=lambda: next(moments) / 100, sleep=slept.append),
+    )
+    waited: list[float] = []
+    monkeypatch.setattr(Follower, "wait", lambda _, timeout_s: waited.append(timeout_s))
+    append(database, ["a"] * 4, at=START)
+    reader = data_source(tmp_path).streamReader(TOPIC)
+    assert isinstance(reader, LogStreamReader)
+    start = reader.initialOffset()
+    # There is more to read: at once.
+    half = reader.latestOffset(start, ReadMaxRows(2))
+    whole = reader.latestOffset(half, ReadAllAvailable())
+    assert (slept, waited) == ([], [])
+    # At the end, with something read before: until it is half a second.
+    append(database, ["a"], at=START + 1_000_000)
+    last = reader.latestOffset(whole, ReadAllAvailable())
+    assert (slept, waited) == ([pytest.approx(looks.INTERVAL_S - 0.01)], [])
+    slept.clear()
+    # Nothing was written: until something is, or Spark may want to stop.
+    assert reader.latestOffset(last, ReadAllAvailable()) == last
+    slept.clear()
+    assert reader.latestOffset(last, ReadAllAvailable()) == last
+    assert (slept, waited) == ([], [looks.IDLE_WAIT_S])
+    # Nothing more is wanted.
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(last, ReadAllAvailable()) == last
+    assert (slept, waited) == ([], [looks.IDLE_WAIT_S])
+    reader.stop()
+
+
+def test_a_stream_opens_its_directory_once_in_a_process(
+    database: RocksDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "INTERVAL_S", 0.0)
+    opened: list[Path] = []
+
+    def counting(path: Path, **options: Any) -> LogFiles:
+        opened.append(path)
+        return LogFiles(path, **options)
+
+    monkeypatch.setattr(following, "LogFiles", counting)
+    reader = data_source(tmp_path).streamReader(TOPIC)
+    assert isinstance(reader, LogStreamReader)
+    position = reader.initialOffset()
+    for number in range(4):
+        append(database, [f"a/{number}"], at=START + number * 1_000_000)
+        end = reader.latestOffset(position, ReadAllAvailable())
+        parts = pickle.loads(pickle.dumps(reader.partitions(position, end)))
+        assert rows(pickle.loads(pickle.dumps(reader)), parts) == [f"a/{number}"]
+        position = end
+    # Where it is planned, and where it is read.
+    assert len(opened) == 2
+    reader.stop()
 
 
 def test_a_stream_asks_a_broker_for_one_view_in_a_batch(

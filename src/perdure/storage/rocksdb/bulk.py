@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, final
 
 from perdure.config.schema import RocksdbConfig
-from perdure.errors import FormatTooNew, StorageUnavailable
+from perdure.errors import FormatTooNew, StorageError, StorageUnavailable
 from perdure.limits import OFFSET_MAX
 from perdure.storage import bundle
 from perdure.storage.bundle import count_of, reach, split_row
@@ -27,7 +28,7 @@ from perdure.storage.contract import GenerationInfo
 from perdure.storage.notes import LOG_IDENTITY
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.bulk_slices import Slice, cut
-from perdure.storage.rocksdb.engine import META
+from perdure.storage.rocksdb.engine import META, Engine
 from perdure.storage.rocksdb.generations import Generation
 from perdure.storage.rocksdb.iterators import CHUNK_ROWS_MAX
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
@@ -66,17 +67,46 @@ class LogFiles:
 
     Args:
         path: a broker's data directory.
+        follows: ``renew`` shows what was added since.
+        mapped: see ``Engine``; for a process that reads rows and nothing else.
+
+    Attributes:
+        follows: as given.
 
     Raises:
         StorageUnavailable: the directory holds no database.
         FormatTooNew, StorageCorrupt: it cannot be read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, follows: bool = False, mapped: bool = False) -> None:
         self._path = path
+        self.follows = follows
         config = RocksdbConfig(tail_messages=0)
-        self._database = RocksDatabase.open(path, config=config, read_only=True)
+        self._database = RocksDatabase.open(
+            path,
+            config=config,
+            read_only=True,
+            engine=partial(Engine, follows=follows, mapped=mapped),
+        )
         self._engine, self._generations = self._database.tables()
+
+    def renew(self) -> bool:
+        """Show the log as it is now, for a fraction of what opening it costs; ``following`` says
+        when that is as good.
+
+        Returns:
+            False = open it anew: a generation was begun or dropped, or the view cannot follow.
+        """
+        try:
+            self._engine.catch_up()
+            return self._generations.renew()
+        except StorageError:
+            return False
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last write that is seen; a view with a higher one sees all of it."""
+        return self._engine.sequence()
 
     def close(self) -> None:
         """Let go of the files."""

@@ -189,6 +189,22 @@ class Generations:
         if not read_only:
             self._remove_leftovers()
 
+    def renew(self) -> bool:
+        """Read what the writer has added to what was loaded, after the engine has caught up.
+
+        Returns:
+            False = generations have come or gone, or ended: all is to be opened anew.
+        """
+        headers = [
+            decode_record(_header_decoder, "generation", value)
+            for _, value in self._engine().items(META, b"G", b"H")
+        ]
+        if headers != [each.header for each in self._open.values()]:
+            return False
+        last = headers[-1]
+        self.current = self._open[last.generation] = self._load_one(last, self.current)
+        return True
+
     def begin(self, operations: Operations, now_us: int) -> None:
         """Make the first generation of a new database; its header is added to operations."""
         header = GenerationHeader(1, self._layout, 1, 0, now_us, self._thresholds)
@@ -196,7 +212,7 @@ class Generations:
         self.current = self._open[1] = Generation(header, self._new_layout(header, None))
         operations += (META, keys.generation_header(1), encode_record(header))
 
-    def _load_one(self, header: GenerationHeader) -> Generation:
+    def _load_one(self, header: GenerationHeader, before: Generation | None = None) -> Generation:
         engine, number = self._engine(), header.generation
         if not set(table_names(number)) <= engine.tables:
             raise StorageCorrupt(f"the tables of generation {number} are missing")
@@ -209,13 +225,18 @@ class Generations:
         else:
             raise FormatTooNew(f"generation {number} has layout {header.layout}")
         generation = Generation(header, layout)
-        counters = engine.get(META, keys.generation_counters(number))
-        if counters is not None:
+        key = keys.generation_counters(number)
+        # Not ``get``: a view that follows a broker may still have an old one in memory.
+        for _, counters in engine.items(META, key, key + b"\0"):
             if counters[0] > _VERSION:
                 raise FormatTooNew(f"counters of generation {number} have version {counters[0]}")
             generation.message_count = _COUNTERS.unpack(counters)[1]
-        prefix = keys.generation_points(number)
-        for key, value in engine.items(META, prefix, prefix_end(prefix)):
+        prefix = first = keys.generation_points(number)
+        if before is not None and before.offsets:
+            # Points are only added.
+            generation.offsets, generation.counts = before.offsets, before.counts
+            first = keys.generation_point(number, before.offsets[-1] + 1)
+        for key, value in engine.items(META, first, prefix_end(prefix)):
             generation.offsets.append(int.from_bytes(key[len(prefix) :]))
             generation.counts.append(_COUNT.unpack(value)[0])
         return generation

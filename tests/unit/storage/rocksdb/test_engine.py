@@ -102,7 +102,8 @@ def test_an_empty_database_is_small(engine: Engine, path: Path) -> None:
     assert on_disk < 512 * 1024
 
 
-def test_a_damaged_block_is_noticed(path: Path) -> None:
+@pytest.mark.parametrize("options", [{}, {"read_only": True}, {"read_only": True, "mapped": True}])
+def test_a_damaged_block_is_noticed(path: Path, options: dict[str, bool]) -> None:
     """An iterator that ends at a damaged block must not look like the end of the table."""
     engine = Engine(path, RocksdbConfig())
     for number in range(3_000):
@@ -114,7 +115,7 @@ def test_a_damaged_block_is_noticed(path: Path) -> None:
     middle = len(content) // 3
     content[middle : middle + 64] = bytes(64)
     table.write_bytes(content)
-    engine = Engine(path, RocksdbConfig())
+    engine = Engine(path, RocksdbConfig(), **options)
     with pytest.raises(StorageCorrupt):
         list(engine.items(STATE, b"", ALL_END))
     with pytest.raises(StorageCorrupt):
