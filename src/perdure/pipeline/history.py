@@ -40,8 +40,8 @@ from perdure.pipeline.sinks.opening import open_sink
 from perdure.storage.rocksdb.bulk import FilterSets
 from perdure.topic.matching import compile_filter, covers
 
-PARTITION_ROWS_MIN: Final = 256
-"""A partition costs as much as reading some ten thousand rows: it is not cut finer."""
+COUNTED_ROWS: Final = 256
+"""How many rows a part will have is an estimate, which tells no fewer apart: they are counted."""
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -197,23 +197,23 @@ def of(options: ReadOptions, index: LogIndex) -> History | None:
 
 
 def plan(index: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[AnyPart]:
-    """The parts of a read, the older ones first; at least as many as are wanted, if there are as
-    many messages.
+    """The parts of a read, older ones first; as many as are wanted, if there are the messages.
 
     Raises:
         ConfigError: the archive has not all that was asked for.
     """
     parts = _plan(index, options, narrowing)
     rows = options.rows_per_partition
-    while len(parts) < options.partitions_min and rows > PARTITION_ROWS_MIN:
-        # How many rows a part will have is an estimate: it is cut finer until it is enough.
-        rows = max(PARTITION_ROWS_MIN, rows // 2)
+    while len(parts) < options.partitions_min and rows > 1:
+        rows //= 2
         finer = msgspec.structs.replace(options, rows_per_partition=rows)
-        parts = _plan(index, finer, narrowing)
+        parts = _plan(index, finer, narrowing, rows < COUNTED_ROWS)
     return parts
 
 
-def _plan(index: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[AnyPart]:
+def _plan(
+    index: LogIndex, options: ReadOptions, narrowing: Narrowing, counted: bool = False
+) -> list[AnyPart]:
     parts: list[AnyPart] = []
     history = of(options, index)
     if history is not None:
@@ -238,7 +238,7 @@ def _plan(index: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[A
                 for store, files in _by_store(history.files(after, until))
                 for pieces in _packed(files, options.rows_per_partition)
             ]
-    return parts + list(log_source.plan(index, options, narrowing))
+    return parts + list(log_source.plan(index, options, narrowing, counted=counted))
 
 
 def _by_store(

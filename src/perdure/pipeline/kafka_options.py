@@ -83,7 +83,13 @@ def in_our_words(given: Mapping[str, str]) -> dict[str, str]:
         if theirs in given:
             put(ours, _moment(theirs, given[theirs]), theirs)
     if "maxOffsetsPerTrigger" in given:
-        put("maxRowsPerTrigger", given["maxOffsetsPerTrigger"], "maxOffsetsPerTrigger")
+        most = given["maxOffsetsPerTrigger"]
+        if not most.isdecimal() or int(most) < 1:
+            raise ConfigError(
+                f"maxOffsetsPerTrigger: expected a whole number from 1, got {most!r}",
+                path="maxOffsetsPerTrigger",
+            )
+        put("maxRowsPerTrigger", most, "maxOffsetsPerTrigger")
     if "failOnDataLoss" in given:
         words = {"true": "fail", "false": "skip"}
         word = words.get(given["failOnDataLoss"].lower())

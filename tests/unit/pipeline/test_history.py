@@ -24,9 +24,10 @@ from perdure.errors import ConfigError, StorageUnavailable
 from perdure.pipeline import history, offsets
 from perdure.pipeline.archive_state import load_state
 from perdure.pipeline.conditions import Condition, Narrowing, narrow
-from perdure.pipeline.history import ArchivePart
+from perdure.pipeline.history import ArchivePart, plan, read
 from perdure.pipeline.jobs.archive import Archive, Wanted, execute_here
 from perdure.pipeline.jobs.maintain import maintain
+from perdure.pipeline.log_index import opened
 from perdure.pipeline.options import ReadOptions, parse_options
 from perdure.pipeline.schema import BY_NAME
 from perdure.storage.rocksdb.bulk import LogFiles
@@ -363,3 +364,32 @@ def test_any_order_of_events_gives_each_row_once(
         for message in written
         if after <= message.offset <= until and matches(topic, message.topic)
     ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "topics", "least"), [(2, "#", 2), (8, "#", 8), (40, "#", 40), (8, "a/1", 5)]
+)
+def test_a_small_log_has_as_many_partitions_as_were_asked_for(
+    database: RocksDatabase, tmp_path: Path, wanted: int, topics: str, least: int
+) -> None:
+    """Each has a message at least, and all together those of one partition."""
+    append(database, [f"a/{number % 9}" for number in range(45)], at=START, step=0)
+    options = parse_options(
+        {"path": str(tmp_path / "db"), "minPartitions": str(wanted), "topic": topics}, START
+    )
+    with opened(options) as index:
+        parts = plan(index, options, Narrowing())
+    found = [
+        [
+            offset
+            for batch in read(part, ["offset"])
+            for offset in batch.column("offset").to_pylist()
+        ]
+        for part in parts
+    ]
+    assert least <= len([each for each in found if each]) < 2 * wanted + 1
+    one = parse_options({"path": str(tmp_path / "db"), "topic": topics}, START)
+    with opened(one) as index:
+        (whole,) = plan(index, one, Narrowing())
+    expected = [n for batch in read(whole, ["offset"]) for n in batch.column("offset").to_pylist()]
+    assert sorted(n for each in found for n in each) == sorted(expected)
