@@ -20,6 +20,8 @@ from tests.unit.broker.harness import Client, make_sim
 ROOT = Path(perdure.__file__).parent
 PAGE = Path(__file__).parents[3] / "docs/internals/architecture.md"
 CLIENTS = "harness.py"
+NEW_MAX = 2
+"""Files by which the page may be behind: who changes one line elsewhere need not know of it."""
 STORE = "storage/memory/"
 """The store that the tests have; another backend has its own walk behind ``Database``."""
 
@@ -103,7 +105,8 @@ def _told(heading: str) -> tuple[set[str], int]:
 def _check(heading: str, take: Callable[[], Walk]) -> None:
     files, functions = _told(heading)
     walk = take()
-    assert walk.files() == files
+    assert files <= walk.files(), "the page names what is not on the way"
+    assert len(walk.files() - files) <= NEW_MAX, f"not on the page: {walk.files() - files}"
     assert len(walk.steps) <= functions
 
 
