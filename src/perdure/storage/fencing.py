@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from perdure.model import InboxEntry
-from perdure.storage.batch import Batch
+from perdure.storage.batch import ANYBODY, Batch
 from perdure.storage.operations import (
     ClaimSession,
     DeleteGroupEntry,
@@ -44,6 +44,9 @@ _LOST: Final = -3
 def stale(operations: list[Operation], owner_epoch: Callable[[str], int | None]) -> list[Operation]:
     """The operations that do not hold, in their order; mostly none.
 
+    What an owner asks for holds under its own epoch and no other, also no lower one: a node that
+    was behind may have begun a session anew, after others had ended it, below epochs of theirs.
+
     Args:
         operations: of one batch.
         owner_epoch: epoch of a stored session; None = there is no such session.
@@ -61,7 +64,7 @@ def stale(operations: list[Operation], owner_epoch: Callable[[str], int | None])
         if owner == _LOST:
             found.append(operation)
         elif isinstance(operation, DiscardSession):
-            if operation.epoch < owner:
+            if operation.epoch not in (owner, ANYBODY) and owner != _NONE:
                 found.append(operation)
             else:
                 owners[client_id] = _NONE
@@ -72,11 +75,11 @@ def stale(operations: list[Operation], owner_epoch: Callable[[str], int | None])
             else:
                 owners[client_id] = operation.epoch
         elif isinstance(operation, PutSession):
-            if operation.epoch < owner:
+            if owner != _NONE and not owner <= operation.epoch <= owner + 1:
                 found.append(operation)
             else:
                 owners[client_id] = operation.epoch
-        elif owner == _NONE or operation.epoch < owner:
+        elif operation.epoch != owner:
             found.append(operation)
     return found
 

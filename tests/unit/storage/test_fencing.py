@@ -51,7 +51,17 @@ def test_only_an_owner_that_is_there_and_not_overtaken_writes(batch: Batch) -> N
     batch.put_cursor("c1", Cursor(), epoch=6)
     batch.put_cursor("c1", Cursor(), epoch=4)
     batch.put_cursor("c2", Cursor(), epoch=9)
-    assert refused(batch, c1=5) == [2, 3]
+    assert refused(batch, c1=5) == [1, 2, 3]
+
+
+def test_an_owner_of_a_life_before_has_nothing_to_say_in_a_later_one(batch: Batch) -> None:
+    """Of a session that others had ended, and that a node that was behind began anew, lower."""
+    batch.speak("c1", epoch=12)
+    batch.put_session(record("c1", 13))
+    batch.discard_session("c1", epoch=12)
+    batch.put_session(record("c2", 6))
+    batch.put_session(record("c2", 7))
+    assert refused(batch, c1=6, c2=6) == [0, 1, 2]
 
 
 def test_a_record_needs_no_session_but_no_later_owner_either(batch: Batch) -> None:
@@ -191,11 +201,11 @@ def test_what_is_taken_out_is_said_again_in_its_place(batch: Batch) -> None:
 
 
 def test_what_a_batch_does_itself_counts(batch: Batch) -> None:
-    batch.put_session(record("c1", 7))
-    batch.put_cursor("c1", Cursor(), epoch=7)
+    batch.put_session(record("c1", 6))
     batch.put_cursor("c1", Cursor(), epoch=6)
+    batch.put_cursor("c1", Cursor(), epoch=5)
     batch.discard_session("c1")
-    batch.put_cursor("c1", Cursor(), epoch=7)
+    batch.put_cursor("c1", Cursor(), epoch=6)
     # After a discard the next record may have any epoch.
     batch.put_session(record("c1", 1))
     batch.put_cursor("c1", Cursor(), epoch=1)

@@ -8,8 +8,10 @@ so that a client that moves is not sent again what it has acknowledged. Whether 
 known to the node that has the connection, so that one publishes it with the cursor; the new owner
 does if no cursor comes.
 
-Epochs are higher than any before, also of a session that was discarded meanwhile: the position of
-the log is among what they are taken from. Letting go takes one of its own (``detach``), so a claim
+Epochs are higher than any before that the node knows of: the position of the log is among what
+they are taken from. A node that is behind may begin a session anew that others have ended, below
+epochs of theirs, so what an owner asks for holds under its own epoch alone (``storage.fencing``),
+and no two incarnations have one in common. Letting go takes one of its own (``detach``), so a claim
 is made again if the session was let go after it was read.
 """
 
@@ -36,6 +38,12 @@ HANDOVER_US: Final = 500_000
 
 CLAIMS_MAX: Final = 64
 """Claims that one CONNECT may lose to others of its client identifier."""
+
+
+_OWN_BITS: Final = 8
+"""Of an epoch: what its owner adds to it, when it claims again, begins anew, lets go."""
+_INCARNATION_MASK: Final = 0xFFFF
+_STEP_BITS: Final = _OWN_BITS + 16
 
 
 @final
@@ -122,8 +130,8 @@ class Claims:
         """The epoch of the owner after one that was read; 0 = there was no session."""
         peers = self._core.peers
         assert peers is not None
-        # Two more: the owner before takes the one between when it lets go.
-        return max(seen + 2, peers.position)
+        step = max((seen >> _STEP_BITS) + 1, peers.position)
+        return (step << _STEP_BITS) | (peers.incarnation & _INCARNATION_MASK) << _OWN_BITS
 
     async def claim(
         self,
