@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from tests.support.cluster_processes import DEAD_AFTER_S, ClusterNodeProcess, ClusterProcesses
-from tests.support.delivery import Stamp
+from tests.support.delivery import Receipts, Stamp
 from tests.support.kill_rounds import KillRounds, _now_us
-from tests.support.mortal import Mortal
+from tests.support.mortal import Mortal, Returner
 from tests.support.peer_connection import PeerConnection
 from tests.support.peers import Publisher, Subscriber
 
@@ -47,6 +47,13 @@ ANSWER_TIMEOUT_S: Final = 3.0
 
 MESSAGES_PER_ROUND_MAX: Final = 1500
 MORTALS: Final = 4
+RETURNERS: Final = 2
+WILL_DELAY_S: Final = 2
+GROUP: Final = "group"
+GROUP_FILTERS: Final = (("load/+/d", 2), ("load/1/a", 1))
+MEMBERS: Final = 3
+AWAY_TICKS: Final = 10
+"""After so many a client that is not wanted any more will not connect."""
 TICK_S: Final = 0.01
 KEEP_SHARE: Final = 0.1
 """Of the messages that are retained."""
@@ -69,8 +76,9 @@ class ClusterRounds(KillRounds):
     """
 
     forgives = REFUSALS
-    # Wills of different connections: nothing orders what becomes due on two nodes.
-    unordered = frozenset({"sub-wills"})
+    # Wills of different connections: nothing orders what becomes due on two nodes. Members of a
+    # group have an order each, and none together.
+    unordered = frozenset({"sub-wills", GROUP})
 
     def __init__(
         self,
@@ -86,6 +94,8 @@ class ClusterRounds(KillRounds):
         self._faults: list[str] = []
         self._all_faults = tuple(faults)
         self._mortals: list[PeerConnection[Mortal]] = []
+        self._returners: list[PeerConnection[Returner]] = []
+        self._away_ticks: dict[str, int] = {}
         self._kept: dict[str, Stamp] = {}
         self._since: dict[int, float] = {}
         self.recoveries_s: dict[str, list[float]] = {}
@@ -94,9 +104,11 @@ class ClusterRounds(KillRounds):
     # -- a round -----------------------------------------------------------------------------
 
     async def _chapter(self, number: int, rounds: int) -> None:
-        self._mortals = []
+        self._mortals, self._returners = [], []
+        self._away_ticks = {}
         await super()._chapter(number, rounds)
         await asyncio.gather(*(mortal.close() for mortal in self._mortals))
+        await asyncio.gather(*(returner.close() for returner in self._returners))
         await self._verify("stopped")
 
     async def _round(self, *, first: bool) -> None:
@@ -105,6 +117,7 @@ class ClusterRounds(KillRounds):
         self._choose_subscribers()
         if first:
             self._mortals = [self._mortal(number) for number in range(MORTALS)]
+            self._returners = [self._returner(number) for number in range(RETURNERS)]
         self._quota = MESSAGES_PER_ROUND_MAX
         await self._must_take_messages("start")
         await asyncio.sleep(chance.uniform(0, 0.8))
@@ -244,7 +257,39 @@ class ClusterRounds(KillRounds):
             peer = Subscriber(name, [(topic_filter, 2)], protocol=5, chance=self._chance)
             peer.forgives = self.forgives
             peers.append(peer)
+        together = Receipts(GROUP, dict(GROUP_FILTERS))
+        for number in range(MEMBERS):
+            member = Subscriber(
+                f"member-{number}",
+                GROUP_FILTERS,
+                protocol=4 + number % 2,
+                chance=self._chance,
+                prefix=f"$share/{GROUP}/",
+                receipts=together,
+            )
+            member.forgives = self.forgives
+            peers.append(member)
         return peers
+
+    def _forget_messages(self) -> None:
+        super()._forget_messages()
+        together = Receipts(GROUP, dict(GROUP_FILTERS))
+        for connection in self._subscribers:
+            if connection.peer.client_id.startswith("member-"):
+                connection.peer.receipts = together
+
+    def _returner(self, number: int) -> PeerConnection[Returner]:
+        peer = Returner(
+            f"returner-{_now_us()}-{number}",
+            ledger=self._ledger,
+            clock=_now_us,
+            delay_s=WILL_DELAY_S,
+        )
+        peer.forgives = self.forgives
+        return PeerConnection(peer, self._broker.place())
+
+    def _is_complete(self) -> bool:
+        return all(each.peer.is_gone for each in self._returners) and super()._is_complete()
 
     def _fill(self, connection: PeerConnection[Publisher]) -> None:
         peer = connection.peer
@@ -262,7 +307,7 @@ class ClusterRounds(KillRounds):
             while True:
                 await asyncio.sleep(10 * TICK_S)
                 now_s = time.monotonic()
-                for connection in (*self._connections(), *self._mortals):
+                for connection in (*self._connections(), *self._mortals, *self._returners):
                     key = id(connection.link)
                     if connection.link is None or connection.peer.is_connected:
                         self._since.pop(key, None)
@@ -273,8 +318,26 @@ class ClusterRounds(KillRounds):
                         mortal.is_wanted = False
                     if self._is_draining or self._chance.random() < 0.03:
                         mortal.cut()
+                for returner in self._returners:
+                    self._tick_returner(returner)
         finally:
             ticking.cancel()
+
+    def _tick_returner(self, returner: PeerConnection[Returner]) -> None:
+        peer = returner.peer
+        if self._is_draining:
+            returner.is_wanted = False
+            ticks = self._away_ticks.get(peer.client_id, 0) + 1 if returner.link is None else 0
+            self._away_ticks[peer.client_id] = ticks
+            returner.cut()
+            if ticks == AWAY_TICKS:
+                peer.stays_away()
+        elif returner.is_wanted and self._chance.random() < 0.03:
+            returner.cut()
+            # Now and then for longer than the delay.
+            returner.is_wanted = self._chance.random() < 0.8
+        elif not returner.is_wanted and self._chance.random() < 0.03:
+            returner.is_wanted = True
 
     # -- what must hold ----------------------------------------------------------------------
 

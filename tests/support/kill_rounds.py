@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tests.support.bounds import HANG_S
-from tests.support.delivery import Ledger, Verdict, audit
+from tests.support.delivery import Ledger, Receipts, Verdict, audit
 from tests.support.peer_connection import PeerConnection
 from tests.support.peers import Publisher, Subscriber
 from tests.support.process import ProcessError
@@ -163,8 +163,7 @@ class KillRounds:
             self._connect_publisher(f"pub-{number}-{place}", protocol=protocol)
             for place, protocol in enumerate((4, 5, 4, 5))
         ]
-        for connection in self._subscribers:
-            connection.peer.forget_messages()
+        self._forget_messages()
         ticking = asyncio.create_task(self._tick())
         try:
             for place in range(rounds):
@@ -255,9 +254,8 @@ class KillRounds:
         self._outcome.published += self._ledger.acknowledged_count
         for connection in self._connections():
             self._outcome.failures += connection.peer.breaches[:5]
-        for subscriber in self._subscribers:
-            receipts = subscriber.peer.receipts
-            in_order = subscriber.peer.client_id not in self.unordered
+        for receipts in self._all_receipts():
+            in_order = receipts.name not in self.unordered
             self._outcome.add(
                 audit(self._ledger, receipts, strict_order=in_order, any_order=not in_order)
             )
@@ -307,6 +305,16 @@ class KillRounds:
     def _connections(self) -> list[PeerConnection[Publisher] | PeerConnection[Subscriber]]:
         return [*self._publishers, *self._subscribers]
 
+    def _forget_messages(self) -> None:
+        """Start a new count."""
+        for connection in self._subscribers:
+            connection.peer.forget_messages()
+
+    def _all_receipts(self) -> list[Receipts]:
+        """What was received; what several have received together once."""
+        found = [connection.peer.receipts for connection in self._subscribers]
+        return list({id(each): each for each in found}.values())
+
     def _under_way(self) -> int:
         return sum(len(connection.peer.under_way) for connection in self._publishers)
 
@@ -314,9 +322,7 @@ class KillRounds:
         return sum(connection.peer.receipts.count for connection in self._subscribers)
 
     def _is_complete(self) -> bool:
-        return not any(
-            audit(self._ledger, connection.peer.receipts).lost for connection in self._subscribers
-        )
+        return not any(audit(self._ledger, each).lost for each in self._all_receipts())
 
 
 def _now_us() -> int:

@@ -25,6 +25,7 @@ SUBACK: Final = 9
 DISCONNECT: Final = 14
 
 _SESSION_EXPIRY: Final = 0x11
+_WILL_DELAY = 0x18
 _RECEIVE_MAXIMUM: Final = 0x21
 _LENGTH_BYTES_MAX: Final = 4
 
@@ -113,8 +114,9 @@ def connect(
     expiry_s: int = 0xFFFF_FFFF,
     receive_maximum: int = 0,
     will: tuple[str, bytes, int] | None = None,
+    will_delay_s: int = 0,
 ) -> bytes:
-    """CONNECT; expiry and receive maximum (0 = not said) go out in 5.0 only.
+    """CONNECT; expiry, receive maximum (0 = not said) and will delay go out in 5.0 only.
 
     ``will`` is topic, payload and QoS.
     """
@@ -128,7 +130,9 @@ def connect(
     body += _string(client_id)
     if will is not None:
         topic, payload, _ = will
-        body += b"\0" if protocol >= 5 else b""
+        if protocol >= 5:
+            delay = bytes([_WILL_DELAY]) + will_delay_s.to_bytes(4, "big") if will_delay_s else b""
+            body += varint(len(delay)) + delay
         body += _string(topic) + len(payload).to_bytes(2, "big") + payload
     return _packet(CONNECT, 0, body)
 
