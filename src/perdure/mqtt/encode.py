@@ -99,16 +99,28 @@ class _Head:
 
 
 @final
-class _Last:
-    """The head that was encoded last: a fan-out, and most streams, need the same again.
+class _Identifiers:
+    """Several subscription identifiers, encoded."""
 
-    A new head takes its place whole, whatever thread encodes.
+    __slots__ = ("data", "identifiers")
+
+    def __init__(self, identifiers: tuple[int, ...], data: bytes) -> None:
+        self.identifiers: tuple[int, ...] = identifiers
+        self.data: bytes = data
+
+
+@final
+class _Last:
+    """What was encoded last: a fan-out, and most streams, need the same again.
+
+    What is new takes its place whole, whatever thread encodes.
     """
 
-    __slots__ = ("head",)
+    __slots__ = ("head", "identifiers")
 
     def __init__(self) -> None:
         self.head: _Head = _Head("", 0, 0, b"")
+        self.identifiers: _Identifiers = _Identifiers((), b"")
 
 
 _LAST: Final = _Last()
@@ -344,9 +356,20 @@ def _own_properties(expiry_s: int, identifiers: tuple[int, ...], topic_alias: in
         own = b"\x02" + uint32(expiry_s)
     if topic_alias:
         own += b"\x23" + uint16(topic_alias)
-    for identifier in identifiers:
-        own += b"\x0b" + varint(identifier)
+    if len(identifiers) == 1:
+        own += b"\x0b" + varint(identifiers[0])
+    elif identifiers:
+        own += _many_identifiers(identifiers)
     return own
+
+
+def _many_identifiers(identifiers: tuple[int, ...]) -> bytes:
+    """Subscription identifiers in wire form: ten thousand subscriptions may match one topic."""
+    last = _LAST.identifiers
+    if last.identifiers is not identifiers:
+        data = b"".join([b"\x0b" + varint(identifier) for identifier in identifiers])
+        last = _LAST.identifiers = _Identifiers(identifiers, data)
+    return last.data
 
 
 def _utf8_size(topic: str) -> int:

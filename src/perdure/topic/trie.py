@@ -95,7 +95,7 @@ class FilterTrie(Generic[V]):
         """Append the values of the filters that match the first ``depth`` levels.
 
         Returns:
-            How many nodes were looked at: of many filters with ``+`` in the midst, most of them.
+            How many nodes and levels were looked at: of many filters with ``+`` in the midst, most.
         """
         # Width first: the nodes that fit the levels so far.
         nodes = [self._root]
@@ -106,8 +106,10 @@ class FilterTrie(Generic[V]):
             following: list[_Node[V]] = []
             for node in nodes:
                 if node.tail is not None:
-                    if node.value is not None and _tail_matches(node.tail, levels, index, depth):
-                        found.append(node.value)
+                    if node.value is not None and _may_match(node.tail, levels, index, depth):
+                        looked += depth - index
+                        if _tail_matches(node.tail, levels, index, depth):
+                            found.append(node.value)
                     continue
                 children = node.children
                 child = children.get("#")
@@ -130,6 +132,14 @@ class FilterTrie(Generic[V]):
             if child is not None and child.value is not None:
                 found.append(child.value)
         return looked
+
+
+def _may_match(tail: str, levels: list[str], index: int, depth: int) -> bool:
+    """Whether the last level of the rest of a filter fits: most that do not match end otherwise."""
+    last = tail.rpartition("/")[2]
+    if last == "#":
+        return True
+    return tail.count("/") + 1 == depth - index and (last == "+" or last == levels[depth - 1])
 
 
 def _tail_matches(tail: str, levels: list[str], index: int, depth: int) -> bool:

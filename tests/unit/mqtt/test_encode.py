@@ -14,7 +14,8 @@ from perdure.mqtt.encode import (
     properties_from_forward,
     publish_size,
 )
-from perdure.mqtt.packets import Properties, Publish
+from perdure.mqtt.packets import V5, Properties, Publish
+from perdure.mqtt.primitives import varint
 from tests.unit.mqtt.vectors import VECTORS, Vector
 
 
@@ -162,3 +163,16 @@ def test_forward_properties_and_back() -> None:
     hop = Properties(message_expiry_interval=1, topic_alias=2, subscription_identifiers=(3,))
     assert forward_properties(hop) == b""
     assert properties_from_forward(b"") == Properties()
+
+
+def test_many_subscription_identifiers_are_encoded_once_for_what_follows() -> None:
+    identifiers = tuple(range(1, 10_001))
+    message = Message("t", b"x", 1)
+    wanted = b"".join(b"\x0b" + varint(each) for each in identifiers)
+    for other in (identifiers, (7, 300), identifiers):
+        out: list[bytes] = []
+        size = append_publish(out, message, V5, 1, False, False, 5, -1, other)
+        data = b"".join(out)
+        assert len(data) == size
+        expected = wanted if other is identifiers else b"\x0b\x07\x0b\xac\x02"
+        assert expected in data

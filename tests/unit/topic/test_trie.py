@@ -86,3 +86,19 @@ def test_remove_leaves_no_empty_nodes_and_no_shapes() -> None:
         assert collect(trie, "a/b") == sorted(f for f in FILTERS[count:] if matches(f, "a/b"))
     assert trie.shapes == {}
     assert not trie._root.children
+
+
+def test_a_search_says_how_much_it_looked_at() -> None:
+    """Filters that differ from a topic in their last level are given up at once."""
+    trie: FilterTrie[str] = FilterTrie()
+    levels = ["a"] * 100
+    for at in range(90):
+        filtered = [*levels[:at], "+", *levels[at + 1 :], "z"]
+        trie.put(filtered, f"{at}", str(at), is_new=True)
+    found: list[str] = []
+    missed = trie.collect([*levels, "x", "+", "#"], 101, found)
+    assert not found
+    hit = trie.collect([*levels, "z", "+", "#"], 101, found)
+    assert len(found) == 90
+    assert missed < 300
+    assert hit > missed + 90 * 5

@@ -209,6 +209,11 @@ class TurnBudget:
         self._schedule()
         await gate
 
+    def release(self, owner: object) -> None:
+        """The owner is gone: what waits for its steps goes on now, to find that out."""
+        for gate in self._gates.pop(owner, ()):
+            gate.open()
+
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True

@@ -248,6 +248,7 @@ class SessionLifecycle:
         writable = parts.committer.writable and not session.fenced
         self._shared_subscriptions.left(session, ends=ends)
         parts.window_waiters.notify(session)
+        parts.turn_budget.release(session)
         will = record.will if send_will else None
         will_at_us = 0
         if will is not None:

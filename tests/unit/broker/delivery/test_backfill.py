@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.broker.delivery.backfill import AT_ONCE
-from perdure.broker.runtime.turn_budget import STEPS_MAX
+from perdure.broker.runtime.turn_budget import STEPS_MAX, TurnBudget
 from perdure.config.schema import Config, SessionConfig
 from perdure.mqtt.packets import PUBACK, Ack, Properties, Publish, Subscribe, SubscribeFilter
 from tests.support.sim_broker import SimBroker
@@ -245,3 +245,16 @@ def test_backfills_of_many_sessions_share_the_turns() -> None:
         assert sorted(message.payload for message in reader.messages) == bodies
     assert sum(pages.values()) >= 30 * 10
     assert max(pages.values()) <= AT_ONCE + STEPS_MAX
+
+
+def test_backfills_of_who_has_left_wait_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that connects and subscribes again and again leaves no queue of steps behind."""
+    released: list[object] = []
+    monkeypatch.setattr(TurnBudget, "release", lambda _, owner: released.append(owner))
+    sim = make_sim(config=PAGES)
+    reader = Client(sim, "r")
+    reader.connect(clean=True)
+    session = sim.live.services.registry.live["r"]
+    reader.cut()
+    sim.run_for(1_000)
+    assert released == [session]

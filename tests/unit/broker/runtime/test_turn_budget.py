@@ -99,6 +99,24 @@ def test_long_work_goes_on_in_steps_and_no_owner_has_two_of_them_before_another_
     assert not hall.shifts.is_busy
 
 
+def test_who_is_gone_takes_no_steps_from_others() -> None:
+    hall = Hall()
+    gone = [f"gone{number}" for number in range(50)]
+
+    async def work(name: str) -> None:
+        await hall.shifts.step(name)
+        hall.done.append(name)
+
+    for name in (*gone, "here"):
+        hall.scheduler.spawn(work(name), name=name)
+    hall.next_turn()  # all wait now
+    for name in (*gone, "nobody"):
+        hall.shifts.release(name)
+    hall.next_turn()
+    hall.next_turn()
+    assert sorted(hall.done) == sorted([*gone, "here"])
+
+
 def test_a_turn_causes_so_many_deliveries() -> None:
     hall = Hall()
 
