@@ -27,6 +27,7 @@ from perdure.forwarders.selection import Selection
 
 if TYPE_CHECKING:
     from perdure.forwarders.output import Context, Output, OutputOpener, Refusal
+    from perdure.model import Message
 
 POLL_S: Final = 0.01
 """How often an idle forwarder looks whether the log has grown."""
@@ -243,27 +244,38 @@ class Forwarder:
         return pages.is_ahead or session.safe_offset() > session.cursor.offset
 
     async def _hand_over(self, output: Output, page: Page) -> None:
-        session = self._context.session
-        chosen, through = page.messages, page.through_offset
-        refused: list[Refusal] = []
-        if chosen:
-            self._writing = True
-            try:
-                async with asyncio.timeout(self.settings.timeout_s):
-                    refused = await output.write(chosen)
-            except TimeoutError:
-                raise TargetUnavailable(
-                    f"the target took longer than {self.settings.timeout_s} s"
-                ) from None
-            finally:
-                self._writing = False
+        """Hand a page over; in halves where a part is refused, the cursor behind each.
+
+        So a target that is slow, or fails now and then, is never asked from the beginning.
+        """
+        context, session = self._context, self._context.session
+        parts = [(page.messages, page.through_offset)]
+        while parts and not self._stopping.is_set():
+            chosen, through = parts.pop()
+            refused = await self._write(output, chosen) if chosen else []
+            if refused is None:
+                half = len(chosen) // 2
+                parts += [(chosen[half:], through), (chosen[:half], chosen[half - 1].offset)]
+                continue
             if refused:
                 self._refused(refused)
-            sent = len(chosen) - len(refused) - output.passed_over
-            self._context.counts.forwarded(sent)
-        session.moved(output.advance(session.cursor, count=len(chosen), through_offset=through))
-        if refused:
-            session.save()  # in one batch with the dead letters
+            if chosen:
+                context.counts.forwarded(len(chosen) - len(refused) - output.passed_over)
+            session.moved(output.advance(session.cursor, count=len(chosen), through_offset=through))
+            if refused:
+                session.save()  # in one batch with the dead letters
+
+    async def _write(self, output: Output, messages: list[Message]) -> list[Refusal] | None:
+        self._writing = True
+        try:
+            async with asyncio.timeout(self.settings.timeout_s):
+                return await output.write(messages)
+        except TimeoutError:
+            raise TargetUnavailable(
+                f"the target took longer than {self.settings.timeout_s} s"
+            ) from None
+        finally:
+            self._writing = False
 
     def _refused(self, refused: list[Refusal]) -> None:
         """Do with refused messages what the settings say.

@@ -100,11 +100,15 @@ class Output(ABC):
         """
 
     @abstractmethod
-    async def write(self, messages: Sequence[Message]) -> list[Refusal]:
+    async def write(self, messages: Sequence[Message]) -> list[Refusal] | None:
         """Hand messages over; all but those that are returned are safe at the target then.
 
         Args:
             messages: in log order, one or more; none was passed by the cursor.
+
+        Returns:
+            What is refused; None = one of several is, the target does not say which, and none of
+            them is there: they are given again in halves, and the cursor follows.
 
         Raises:
             TargetUnavailable, OSError: some may be there; all will be given again.

@@ -79,15 +79,12 @@ class PostgresOutput(Output):
             raise TargetUnavailable(f"PostgreSQL: {error}") from None
         return 0
 
-    async def write(self, messages: Sequence[Message]) -> list[Refusal]:
-        """Insert a batch, in one statement; row by row if one of them is refused."""
+    async def write(self, messages: Sequence[Message]) -> list[Refusal] | None:
+        """Insert a batch, in one statement."""
         try:
             await self._insert(messages)
         except _ABOUT_ROWS as error:
-            if len(messages) == 1:
-                return [Refusal(messages[0], str(error))]
-            half = len(messages) // 2
-            return [*await self.write(messages[:half]), *await self.write(messages[half:])]
+            return [Refusal(messages[0], str(error))] if len(messages) == 1 else None
         except (asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
             raise TargetUnavailable(f"PostgreSQL: {error}") from None
         return []

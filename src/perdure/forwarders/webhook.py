@@ -71,15 +71,12 @@ class WebhookOutput(Output):
         )
         return 0
 
-    async def write(self, messages: Sequence[Message]) -> list[Refusal]:
-        """Post a batch; in halves, if it is refused."""
+    async def write(self, messages: Sequence[Message]) -> list[Refusal] | None:
+        """Post a batch."""
         reason = await self._post(messages)
         if not reason:
             return []
-        if len(messages) == 1:
-            return [Refusal(messages[0], reason)]
-        half = len(messages) // 2
-        return [*await self.write(messages[:half]), *await self.write(messages[half:])]
+        return [Refusal(messages[0], reason)] if len(messages) == 1 else None
 
     async def close(self) -> None:
         """Close the connection."""
