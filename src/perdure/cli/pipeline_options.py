@@ -207,11 +207,18 @@ def spark_session(
         ConfigError: the pipeline is not installed.
     """
     with pipeline_installed():
-        from perdure.pipeline.session import SHORT, build, has_session
+        from perdure.pipeline.session import NICENESS, SHORT, build, has_session
     # That of ``pipeline run`` goes on after a job of it.
     is_ours = not has_session()
     settings = SHORT if is_short else None
-    spark = build(master=master, memory=memory or MEMORY, app=f"perdure-{name}", settings=settings)
+    spark = build(
+        master=master,
+        memory=memory or MEMORY,
+        app=f"perdure-{name}",
+        settings=settings,
+        # Somebody waits for a short one; the others take their time.
+        niceness=0 if is_short else NICENESS,
+    )
     try:
         yield spark
     finally:

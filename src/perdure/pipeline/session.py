@@ -26,7 +26,7 @@ JAVA_MIN: Final = 17
 _JAVA_TIMEOUT_S: Final = 30
 _POLL_S: Final = 0.2
 
-NICENESS: Final = 5
+NICENESS: Final = 10
 """A micro-batch keeps all cores busy for a tenth of a second; a broker on the same ones would have
 its clients wait for that."""
 
@@ -153,9 +153,10 @@ def build(
         builder = builder.master(master or os.environ.get("MASTER", "local[*]"))
     for name, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(name, value)
+    starts = not has_session()
     with _quiet(log_file or Path(tempfile.gettempdir(), f"{app}-spark-{os.getpid()}.log")):
         spark = builder.getOrCreate()
-    if niceness:
+    if niceness and starts:
         _yield_to_others(spark, niceness)
     # Workers of a cluster run registered sources under their own Python, found ones under the
     # driver's path.
