@@ -184,7 +184,7 @@ def test_pages_leave_what_single_records_leave(seed: int) -> None:
 def test_what_comes_together_is_one_write() -> None:
     log = Log()
     for number in range(30):
-        log.submit(NODES[number % 2], log.said(CLIENTS[number % 3], 5))
+        log.submit(NODES[number % 2], log.said(CLIENTS[number % 3], 4))
     store = StrainedDatabase()
     view = View(store)
     gathered(view, log.entries[: log.begun])
@@ -197,14 +197,14 @@ def test_what_comes_together_is_one_write() -> None:
 
 def test_a_page_ends_before_what_looks_at_it_and_when_it_is_large() -> None:
     log = Log()
-    log.submit("n1", log.said("c1", 5))
-    log.submit("n2", log.said("c2", 5))
+    log.submit("n1", log.said("c1", 4))
+    log.submit("n2", log.said("c2", 4))
     claim = Batch()
     claim.claim_session(record("c1", 9), seen=4)
     log.submit("n1", claim)
-    log.submit("n2", log.said("c1", 5))
+    log.submit("n2", log.said("c1", 4))
     for _ in range(3):
-        log.submit("n1", log.said("c2", 5, PAGE_MAX))
+        log.submit("n1", log.said("c2", 4, PAGE_MAX))
     log.submit("n2", acts=(Leave(),))
     view = View(MemoryDatabase())
     gathered(view, log.entries[: log.begun])
