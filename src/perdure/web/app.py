@@ -14,11 +14,17 @@ from perdure.web.routes import (
     log,
     login,
 )
+from perdure.web.routing import WebRoute
 
 
 def make_app(context: Context) -> Guard:
-    """Everything that is served."""
-    routes = [
+    """Everything that is served, behind the guard."""
+    return Guard(all_routes(context), context)
+
+
+def all_routes(context: Context) -> list[WebRoute]:
+    """Everything that is served, with the right that each asks for."""
+    return [
         *health.routes(context),
         *log.routes(context),
         *administration.routes(context),
@@ -28,4 +34,3 @@ def make_app(context: Context) -> Guard:
         *live.routes(context),
         *description.routes(context),
     ]
-    return Guard(routes, context)

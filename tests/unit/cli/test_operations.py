@@ -18,6 +18,7 @@ GENERIC: Final = {
     "stats.rates": "in `status` of the API's overview; `top` shows them too",
     "stats.overview": "`status` has the numbers",
     "stats.history": "a chart; `perdure api stats.history`",
+    "storage.shards": "`storage info` has the numbers",
     "storage.timeline": "a picture; `storage generations` has the numbers",
     "subscriptions.of_session": "`subs list --client`, `sessions show`",
     "listeners.show": "`listeners list`",
@@ -68,6 +69,10 @@ NO_OPERATION: Final = {
     "/readyz": "`health`",
     "/setup": "for browsers; `users setup-link`",
     "/status": "`status`",
+    "/storage/databases/log": "`storage info`",
+    "/storage/databases/log/cursors": "`pipeline status`",
+    "/storage/databases/log/schema": "`perdure sql 'DESCRIBE log'`",
+    "/storage/databases/log/streams": "`storage streams`",
     "/version": "`--version`",
 }
 

@@ -47,6 +47,39 @@ class GenerationPage(Page[Generation], frozen=True, kw_only=True):
 
 
 @final
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a database that commits by itself.
+
+    Attributes:
+        shard: its number, from 0; a database of this release has one.
+        database: its name.
+        state: ``ok``, ``refusing`` (the disk budget is used up) or ``failed``.
+        reason: why it is not ``ok``; else empty.
+        last_offset: of its last message; null = there is none.
+        last_at: when that was published.
+        generations, streams, message_count, bytes: what it holds.
+        disk_bytes: that its files take; null = it is in a server.
+    """
+
+    shard: int
+    database: str
+    state: str
+    reason: str
+    last_offset: int | None
+    last_at: str | None
+    generations: int
+    streams: int
+    message_count: int
+    bytes: int
+    disk_bytes: int | None
+
+
+@final
+class ShardPage(Page[Shard], frozen=True, kw_only=True):
+    """All shards of a database, by number."""
+
+
+@final
 class NewGeneration(msgspec.Struct, frozen=True, kw_only=True):
     """A generation that was begun."""
 
@@ -85,6 +118,12 @@ class ListGenerations(Request[GenerationPage], frozen=True, kw_only=True):
     database: str = DATABASE
 
 
+class ListShards(Request[ShardPage], frozen=True, kw_only=True):
+    """The shards of a database."""
+
+    database: str = DATABASE
+
+
 class RotateLog(Request[NewGeneration], frozen=True, kw_only=True):
     """Begin a new generation, with a structure of topics if one is given."""
 
@@ -110,6 +149,13 @@ class DropGeneration(Request[Drop], frozen=True, kw_only=True):
 _GENERATIONS: Final = "/storage/databases/{database}/generations"
 
 OPERATIONS: Final = (
+    Operation(
+        name="storage.shards",
+        summary="Shards of a database, and what each holds",
+        request=ListShards,
+        result=ShardPage,
+        http=Http("GET", "/storage/databases/{database}/shards"),
+    ),
     Operation(
         name="storage.generations",
         summary="Generations of the log",

@@ -15,8 +15,11 @@ from perdure.admin.records.storage import (
     Generation,
     GenerationPage,
     ListGenerations,
+    ListShards,
     NewGeneration,
     RotateLog,
+    Shard,
+    ShardPage,
 )
 from perdure.broker.services import Services
 from perdure.config.units import format_time
@@ -46,9 +49,40 @@ class StorageOperations:
         """By request."""
         return {
             ListGenerations: self.generations,
+            ListShards: self.shards,
             RotateLog: self.rotate,
             DropGeneration: self.drop,
         }
+
+    async def shards(self, request: ListShards, _call: Call) -> ShardPage:
+        """The one that there is, and what it holds."""
+        check_database(request.database)
+        services = self._services
+        database = services.database
+        infos = database.generations()
+        failure = services.committer.failure
+        state = (
+            "failed"
+            if not services.committer.writable
+            else "refusing"
+            if services.publish_path.disk_full
+            else "ok"
+        )
+        is_local = services.storage_config.traits.is_directory
+        shard = Shard(
+            shard=0,
+            database=DATABASE,
+            state=state,
+            reason=services.retention.disk_over if failure is None else failure.message,
+            last_offset=database.last_offset or None,
+            last_at=format_time(database.last_offset),
+            generations=len(infos),
+            streams=sum(each.stream_count for each in infos),
+            message_count=sum(each.message_count for each in infos),
+            bytes=sum(each.bytes for each in infos),
+            disk_bytes=database.disk_bytes() if is_local else None,
+        )
+        return ShardPage(items=[shard], estimated_total=1)
 
     async def generations(self, request: ListGenerations, _call: Call) -> GenerationPage:
         """All of them."""

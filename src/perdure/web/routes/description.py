@@ -11,12 +11,13 @@ from starlette.responses import Response
 
 from perdure.admin.openapi import document
 from perdure.admin.table import OPERATIONS
-from perdure.pipeline.protocol import API
+from perdure.pipeline.protocol import API, LOG_PATH
 from perdure.web.context import Context
 from perdure.web.problems import codes
 from perdure.web.routing import WebRoute
 
 _OBJECT: Final = {"type": "object", "additionalProperties": True}
+_LOG: Final = LOG_PATH.removeprefix(API)
 _PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
 
 
@@ -28,6 +29,7 @@ def path_item(
     tag: str,
     right: str = "",
     content: str = "application/json",
+    parameters: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """A path that is not an operation of the table.
 
@@ -38,6 +40,7 @@ def path_item(
         tag: its group.
         right: the role that it needs; empty = everybody may.
         content: type of the answer.
+        parameters: numbers in the query, by name, and what each says.
     """
     schema = _OBJECT if content == "application/json" else {"type": "string"}
     found: dict[str, Any] = {
@@ -52,6 +55,17 @@ def path_item(
             },
         },
     }
+    if parameters:
+        found["parameters"] = [
+            {
+                "name": each,
+                "in": "query",
+                "required": False,
+                "schema": {"type": "integer", "minimum": 0},
+                "description": about,
+            }
+            for each, about in parameters.items()
+        ]
     if right:
         found["x-right"] = right
     else:
@@ -79,6 +93,31 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
         tag="stats",
         right="viewer",
         content="text/event-stream",
+    ),
+    _LOG: path_item(
+        "get",
+        "storage_show",
+        "Which database, how far it reaches, its generations",
+        tag="storage",
+        right="viewer",
+    ),
+    f"{_LOG}/streams": path_item(
+        "get",
+        "storage_streams",
+        "Learned structures of topics in a generation",
+        tag="storage",
+        right="viewer",
+        parameters={
+            "generation": "its number; 0 = the newest",
+            "limit": "streams of a page",
+            "cursor": "`next_cursor` of the page before",
+        },
+    ),
+    f"{_LOG}/schema": path_item(
+        "get", "storage_schema", "Columns of a recorded message", tag="storage", right="viewer"
+    ),
+    f"{_LOG}/cursors": path_item(
+        "get", "storage_cursors", "How far pipelines have read", tag="storage", right="viewer"
     ),
 }
 """Paths of this room; ``make_document`` takes those of others."""

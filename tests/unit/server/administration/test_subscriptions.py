@@ -9,7 +9,7 @@ import pytest
 
 from perdure.admin.problems import Refused
 from perdure.admin.records.messages import NewMessage, Publish
-from perdure.admin.records.storage import DropGeneration, ListGenerations, RotateLog
+from perdure.admin.records.storage import DropGeneration, ListGenerations, ListShards, RotateLog
 from perdure.admin.records.subscriptions import (
     ListSharedGroups,
     ListSubscriptions,
@@ -103,6 +103,12 @@ async def test_generations_are_shown_and_the_oldest_is_dropped(fleet: Scene) -> 
     await fleet.ask(RotateLog())
     infos = (await fleet.ask(ListGenerations()))["items"]
     assert [info["state"] for info in infos] == ["closed", "closed", "current"]
+    (shard,) = (await fleet.ask(ListShards()))["items"]
+    assert (shard["shard"], shard["database"], shard["state"]) == (0, "log", "ok")
+    for whole, part in (("message_count", "message_count"), ("streams", "stream_count")):
+        assert shard[whole] == sum(info[part] for info in infos), whole
+    assert (shard["generations"], shard["reason"]) == (3, "")
+    assert shard["last_offset"] >= infos[0]["since_offset"]
     preview = await fleet.ask(DropGeneration(generation=1, dry_run=True))
     assert (preview["message_count"], preview["carried"]) == (2, None)
     assert preview["sessions_behind"] >= 2
@@ -115,3 +121,5 @@ async def test_generations_are_shown_and_the_oldest_is_dropped(fleet: Scene) -> 
     assert [info["generation"] for info in (await fleet.ask(ListGenerations()))["items"]] == [2, 3]
     with pytest.raises(Refused, match="no database"):
         await fleet.ask(RotateLog(database="x"))
+    with pytest.raises(Refused, match="no database"):
+        await fleet.ask(ListShards(database="x"))
