@@ -10,21 +10,31 @@ import asyncio
 import time
 from typing import Final, final
 
-STEP_NS: Final = 300_000
+STEP_NS: Final = 200_000
 """Longest that a look keeps the loop, as far as it can be cut: what a batch of publishes takes."""
+
+PAUSE_S: Final = 0.001
+"""How long a look waits between steps. The loop must come to rest meanwhile: the thread that
+commits waits for the interpreter, and a loop that only turns keeps that from it for up to 5 ms
+(``sys.getswitchinterval``), which every message in the commit would have to wait."""
 
 
 @final
 class Turns:
-    """The steps of one look; begins now."""
+    """The steps of one look; begins now.
 
-    __slots__ = ("_until_ns",)
+    Args:
+        pauses: a broker serves clients in this process.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_pause_s", "_until_ns")
+
+    def __init__(self, *, pauses: bool = True) -> None:
+        self._pause_s = PAUSE_S if pauses else 0.0
         self._until_ns = time.perf_counter_ns() + STEP_NS
 
     async def step(self) -> None:
-        """After each row: let the loop turn if this step was long enough."""
+        """After each row: let others be served if this step was long enough."""
         if time.perf_counter_ns() >= self._until_ns:
-            await asyncio.sleep(0)
+            await asyncio.sleep(self._pause_s)
             self._until_ns = time.perf_counter_ns() + STEP_NS

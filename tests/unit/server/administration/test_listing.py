@@ -13,6 +13,7 @@ from perdure.admin.records.sessions import ListSessions
 from perdure.model import SessionRecord
 from perdure.server.administration import listing
 from perdure.server.administration.listing import LiveTable, list_sessions
+from perdure.server.inspect import session_row
 from perdure.storage.memory import MemoryDatabase
 from tests.support.staged import Staged
 
@@ -119,8 +120,21 @@ async def test_a_page_is_bounded_work(
     database: MemoryDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing, "SCAN_MAX", 4)
+    monkeypatch.setattr(listing, "SKIPPED_PER_ROW", 2)
+    looked: list[str] = []
+
+    def row(record: SessionRecord, *args: Any, **more: Any) -> Any:
+        looked.append(record.client_id)
+        return session_row(record, *args, **more)
+
+    monkeypatch.setattr(listing, "session_row", row)
+    page = await list_sessions(database, ListSessions(username="nobody"), NOW)
+    assert (page.items, looked) == ([], NAMES[:4])
+    assert page.next_cursor == listing.encode_cursor(NAMES[3])
+    looked.clear()
     page = await list_sessions(database, ListSessions(client_id_like="nothing"), NOW)
-    assert (page.items, page.next_cursor is None) == ([], False)
+    assert (page.items, looked) == ([], []), "a name alone tells that it is not wanted"
+    assert page.next_cursor == listing.encode_cursor(NAMES[7]), "that costs less, and gets further"
 
 
 async def test_connected_ones_are_found_without_the_store(live: LiveTable) -> None:
@@ -143,7 +157,8 @@ async def test_totals(database: MemoryDatabase, live: LiveTable) -> None:
     assert await total() == 13
     assert await total(connected=True) == 4
     assert await total(connected=False) == 9
-    assert await total(prefix="p") is None
+    assert await total(prefix="p", limit=2) is None
+    assert await total(prefix="p") == 7, "what is listed whole is counted"
 
 
 async def test_very_many_are_sorted_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
