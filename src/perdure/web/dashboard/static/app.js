@@ -17,6 +17,7 @@
   const bytes = (value) => value == null ? "–" : scaled(value, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"], 100);
   const span = (seconds) => {
     if (seconds == null) return "–";
+    if (seconds < 0.01) return Number((seconds * 1000).toFixed(1)) + THIN + "ms";
     if (seconds < 1) return Math.round(seconds * 1000) + THIN + "ms";
     const parts = [];
     let left = Math.floor(seconds);

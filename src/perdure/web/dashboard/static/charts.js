@@ -29,7 +29,7 @@
         cursor: { points: { size: 6 }, sync: { key: "hour" } },
         legend: { live: true },
         scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(box.dataset.unit === "us" ? 1000 : 4, (high ?? 0) * 1.12)] } },
-        axes: [{ ...axis, values: (_, values) => values.map((at) => new Date(at * 1000).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" })) }, { ...axis, size: 64, values: (_, values) => values.map((each) => format(each)) }],
+        axes: [{ ...axis, space: 84, values: (_, values) => values.map((at) => new Date(at * 1000).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" })) }, { ...axis, size: 64, values: (_, values) => values.map((each) => format(each)) }],
         series: [{ value: (_, at) => at == null ? "" : new Date(at * 1000).toLocaleTimeString() }, ...names.map((_, at) => ({
           label: labels[at], stroke: colours[at], width: 1.6, points: { show: false },
           fill: at === 0 ? colours[at] + "18" : undefined, value: (_, value) => value == null ? "–" : format(value),
