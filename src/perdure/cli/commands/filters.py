@@ -49,7 +49,7 @@ def list_filters(config: Config, out: Output) -> None:
 def get(config: Config, name: str, out: Output) -> None:
     """Show a filter."""
     with running_broker(Path(config.storage.path)) as client:
-        out.rows(_COLUMNS, [msgspec.to_builtins(client.call(GetFilter(id=name)))])
+        out.record(msgspec.to_builtins(client.call(GetFilter(id=name))))
 
 
 @command.command()

@@ -18,7 +18,7 @@ import click
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
 from perdure.clock import SystemClock
-from perdure.config.units import parse_duration
+from perdure.config.units import format_time, parse_duration
 from perdure.tokens import (
     LAYOUTS,
     Listed,
@@ -238,9 +238,11 @@ def _read(token_file: Path | None) -> bytes:
 
 
 def _row(token: Token | Listed) -> dict[str, Any]:
+    expires_at_us = token.expires_at * 1_000_000
     return {
         "identity": token.identity,
-        "expires_at": token.expires_at * 1_000_000,
+        "expires_at": format_time(expires_at_us),
+        "expires_at_us": expires_at_us,
         "client_id": token.client_id,
         "rights": list(token.rights),
     }
