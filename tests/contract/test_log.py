@@ -177,21 +177,32 @@ async def test_limit_and_through_offset(database: Database) -> None:
 async def test_bytes_max_ends_a_page_but_never_before_the_first_message(
     database: Database,
 ) -> None:
-    offsets = append_all(database, *[message(payload=b"x" * size) for size in (50, 3, 4, 1, 0)])
+    sizes = (50, 3, 4, 1, 0)
+    offsets = append_all(database, *[message("t", payload=b"x" * size) for size in sizes])
+    bytes_max = 3 + 4 + 2 * len("t")  # a message is measured with its topic
+
+    async def payloads(after_offset: int) -> tuple[list[int], int]:
+        page = await database.read(
+            ["#"],
+            after_offset=after_offset,
+            until_offset=offsets[-1],
+            limit=10,
+            bytes_max=bytes_max,
+        )
+        return [len(m.payload) for m in page.messages], page.through_offset
+
+    assert await payloads(0) == ([50], offsets[0])
+    assert await payloads(offsets[0]) == ([3, 4], offsets[2])
+    assert await payloads(offsets[2]) == ([1, 0], offsets[-1])
+
+
+async def test_a_topic_counts_for_the_bytes_of_a_page(database: Database) -> None:
+    offsets = append_all(database, *[message(letter * 100) for letter in "abc"])
     page = await database.read(
-        ["#"], after_offset=0, until_offset=offsets[-1], limit=10, bytes_max=7
+        ["#"], after_offset=0, until_offset=offsets[-1], limit=10, bytes_max=150
     )
-    assert [len(m.payload) for m in page.messages] == [50]
+    assert [m.offset for m in page.messages] == offsets[:1]
     assert page.through_offset == offsets[0]
-    page = await database.read(
-        ["#"], after_offset=offsets[0], until_offset=offsets[-1], limit=10, bytes_max=7
-    )
-    assert [len(m.payload) for m in page.messages] == [3, 4]
-    page = await database.read(
-        ["#"], after_offset=offsets[2], until_offset=offsets[-1], limit=10, bytes_max=7
-    )
-    assert [len(m.payload) for m in page.messages] == [1, 0]
-    assert page.through_offset == offsets[-1]
 
 
 async def test_a_message_that_matches_twice_is_read_once(database: Database) -> None:
