@@ -331,7 +331,7 @@ class _Page:
 
     def add(self, message: Message) -> bool:
         """Take a message; False if the page has ended, with or without it."""
-        self._size += len(message.payload)
+        self._size += message.held_bytes()
         if self._bytes_max and self._size > self._bytes_max and self._messages:
             self._is_full = True
             return False
