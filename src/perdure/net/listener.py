@@ -27,6 +27,7 @@ from perdure.errors import UsageError
 from perdure.net.admission import Admission
 from perdure.net.certificate import read_revoked
 from perdure.net.proxy_protocol import ProxyFault
+from perdure.net.records import MeteredTls
 from perdure.net.revoking import close_revoked
 from perdure.net.settings import ListenerSettings
 from perdure.net.shell import NO_HANDLER, Shell
@@ -173,6 +174,7 @@ class Listener:
         tls = self.settings.tls
         if tls is not None:
             self._context = server_context(tls, alpn=self._traits.alpn)
+            self._context.sslobject_class = MeteredTls
             if tls.client_crl and self._shells and self._loop is not None:
                 work = close_revoked(
                     list(self._shells), read_revoked(tls.client_crl), listener=self.settings.name

@@ -19,9 +19,9 @@ class TcpShell(TransportShell):
 
     __slots__ = ()
 
-    # The transport calls this.
+    # The base calls this.
 
-    def data_received(self, data: bytes) -> None:
+    def _take(self, data: bytes) -> None:
         """Hand bytes to the connection, or drop them when it has closed."""
         if self._closing:
             self._drop(len(data))

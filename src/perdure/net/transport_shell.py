@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import ssl
 from typing import Final, cast
 
 from perdure.broker.runtime.stream import ConnectionFactory, PeerInfo, StreamHandler
+from perdure.net.records import MeteredTls, RecordTurns
 from perdure.net.settings import ListenerSettings
 from perdure.net.shell import NO_HANDLER, ShellOwner
 from perdure.net.tls import certificate_subject
@@ -47,7 +49,10 @@ class TransportShell:
         "_owner",
         "_settings",
         "_timer",
+        "_tls",
         "_transport",
+        "_turns",
+        "_wants",
         "handler",
         "peer",
     )
@@ -71,6 +76,11 @@ class TransportShell:
         self._closing = False
         self._dropped_bytes = 0
         self._lost = False
+        self._wants = True
+        """The connection wants to be given what comes."""
+        self._tls: MeteredTls | None = None
+        self._turns: RecordTurns | None = None
+        """Where records wait that were not read at once; None = there never were some."""
         self.handler: StreamHandler = NO_HANDLER
 
     @property
@@ -93,10 +103,25 @@ class TransportShell:
         self._transport.set_write_buffer_limits(
             high=self._settings.write_high_bytes, low=self._settings.write_low_bytes
         )
+        secured = self._transport.get_extra_info("ssl_object")
+        if isinstance(secured, MeteredTls):
+            self._tls = secured
         try:
             self._begin()
         except Exception as error:  # noqa: BLE001 - the invariant of the module
             self._broke(error)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; TLS records that are left are read in the next turns."""
+        self._take(data)
+        tls = self._tls
+        if tls is None:
+            return
+        tls.handed_on()
+        if tls.is_behind and not self._transport.is_closing():
+            self._transport.pause_reading()
+            if self._wants:
+                self._read_records_later()
 
     def eof_received(self) -> None:
         """Close: MQTT has no half-open connection. The transport does it when this returns, after
@@ -122,6 +147,7 @@ class TransportShell:
             return
         self._lost = self._closing = True
         self._set_timer(None)
+        self._tls = self._turns = None
         handler, self.handler = self.handler, NO_HANDLER
         try:
             self._tell_lost(handler, exc)
@@ -140,13 +166,13 @@ class TransportShell:
 
     def pause_reading(self) -> None:
         """Stop ``receive`` calls."""
-        if not self._closing and not self._transport.is_closing():
-            self._transport.pause_reading()
+        if not self._closing:
+            self._read_transport(False)
 
     def resume_reading(self) -> None:
         """Let ``receive`` calls come again."""
-        if not self._closing and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if not self._closing:
+            self._read_transport(True)
 
     def write_buffer_size(self) -> int:
         """Bytes written and not yet given to the operating system."""
@@ -156,6 +182,10 @@ class TransportShell:
 
     def _begin(self) -> None:
         """The transport is there."""
+        raise NotImplementedError
+
+    def _take(self, data: bytes) -> None:
+        """Bytes have come; nothing is raised."""
         raise NotImplementedError
 
     def _tell_lost(self, handler: StreamHandler, exc: BaseException | None) -> None:
@@ -168,6 +198,43 @@ class TransportShell:
         return b"" if secured is None else secured.getpeercert(binary_form=True) or b""
 
     # For subclasses.
+
+    def _read_transport(self, reads: bool) -> None:
+        """Whether the transport is to give what comes."""
+        self._wants = reads
+        if self._lost or self._transport.is_closing():
+            return
+        if not reads:
+            self._transport.pause_reading()
+        elif self._tls is not None and self._tls.is_behind:
+            self._read_records_later()
+        else:
+            self._transport.resume_reading()
+
+    def _read_records_later(self) -> None:
+        if self._turns is None:
+            self._turns = RecordTurns(self._owner.turn_budget, self._read_records)
+        self._turns.wait()
+
+    def _read_records(self) -> None:
+        """Read a slice of the records that are left, past the transport, which reads all or none:
+        it would drop them at the peer's end."""
+        tls = self._tls
+        if tls is None or self._lost or self._transport.is_closing() or not self._wants:
+            return
+        try:
+            data = tls.read_some()
+        except ssl.SSLError:
+            self.abort()
+            return
+        if data:
+            self._take(data)
+        if tls.is_over and not self._lost:
+            # uvloop sees no end that was read here; after that of the socket it waits for the one.
+            self._transport.resume_reading()
+            self._transport.close()
+        elif self._wants:
+            self._read_transport(True)
 
     def _drop(self, size: int) -> None:
         """Count what comes after the end; of who sends on and on no more is read.

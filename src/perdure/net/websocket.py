@@ -92,9 +92,9 @@ class WebSocketShell(TransportShell):
         self._is_waiting: bool = False
         """Frames that are left are read in the next turn."""
 
-    # The transport calls this.
+    # The base calls this.
 
-    def data_received(self, data: bytes) -> None:
+    def _take(self, data: bytes) -> None:
         """Take bytes; hand the payloads of their frames on in one piece."""
         if self._is_ended:
             self._drop(len(data))
@@ -171,7 +171,7 @@ class WebSocketShell(TransportShell):
         self._request = bytearray()
         self._open(head)
         if rest and not self._is_ended:
-            self.data_received(rest)
+            self._take(rest)
 
     def _open(self, head: bytes) -> None:
         """Answer the upgrade request; make the connection if it was accepted."""
@@ -256,14 +256,6 @@ class WebSocketShell(TransportShell):
             self._go_on_later()
         else:
             self._read_transport(True)
-
-    def _read_transport(self, reads: bool) -> None:
-        if self._lost or self._transport.is_closing():
-            return
-        if reads:
-            self._transport.resume_reading()
-        else:
-            self._transport.pause_reading()
 
     def _send(self, data: bytes) -> None:
         if not self._lost and not self._transport.is_closing():

@@ -33,7 +33,7 @@ class FakeTransport:
         return 7
 
     def get_extra_info(self, name: str) -> None:
-        assert name == "peercert"
+        assert name in {"peercert", "ssl_object"}
 
     def is_closing(self) -> bool:
         return self.is_leaving
