@@ -70,6 +70,12 @@ class Subscription(msgspec.Struct, frozen=True, array_like=True):
         return f"$share/{self.group}/{name}" if self.group else name
 
     @property
+    def size(self) -> int:
+        """Bytes of what it is called: of its topic filter, group and content filter."""
+        names = (self.filter, self.group, self.where_id, self.where)
+        return sum([len(each.encode()) for each in names if each])
+
+    @property
     def group_key(self) -> str:
         """Key of the shared group: see ``group_key_of``."""
         return group_key_of(self.group, self.filter, self.where, self.where_id)

@@ -116,12 +116,33 @@ def subscription(
     )
 
 
-def check_room(core: BrokerCore, held: int) -> None:
-    """Refuse a new subscription of a session that has ``held``, or if all together have too many.
+def check_room(
+    core: BrokerCore, held: int, held_bytes: int, sub: Subscription, existing: Subscription | None
+) -> None:
+    """Refuse a subscription that is one too many.
+
+    Args:
+        core: of the broker.
+        held: subscriptions of the session, those included that it remembers.
+        held_bytes: what they are called.
+        sub: it would have.
+        existing: what has its name now.
 
     Raises:
         MqttError: 0x97.
     """
+    more_bytes = sub.size
+    if existing is None:
+        _check_number(core, held)
+    else:
+        more_bytes -= existing.size
+    most = core.session_config.subscription_bytes_max
+    if most and more_bytes > 0 and held_bytes + more_bytes > most:
+        add(core.metrics.limit_refusals, ("session.subscription_bytes_max",))
+        raise MqttError(QUOTA_EXCEEDED, "the topic filters of the session are too long together")
+
+
+def _check_number(core: BrokerCore, held: int) -> None:
     metrics = core.metrics
     if held >= core.session_config.subscriptions_max:
         add(metrics.limit_refusals, ("session.subscriptions_max",))

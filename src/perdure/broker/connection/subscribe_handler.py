@@ -266,10 +266,10 @@ class SubscribeHandler:
         if parsed.group and requested.no_local:
             raise ProtocolViolation("no-local on a shared subscription")  # [MQTT-3.8.3-4]
         existing = session.subs.get(name)
-        if existing is None:
-            check_room(core, len(session.subs) + len(session.ended))
-        check_count(core, parsed.where)
         sub = subscription(core, parsed, requested, identifier)
+        held = len(session.subs) + len(session.ended)
+        check_room(core, held, session.subscription_bytes, sub, existing)
+        check_count(core, parsed.where)
         if sub.group:
             self._changes.join_group(session, existing, sub, replay_us)
         else:

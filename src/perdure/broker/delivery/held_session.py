@@ -92,6 +92,7 @@ class HeldSession(Subscriber):
         "stored",
         "subs",
         "subs_version",
+        "subscription_bytes",
         "taken_over",
         "trimmed",
         "will_due",
@@ -124,6 +125,8 @@ class HeldSession(Subscriber):
         self.ended: list[Subscription] = []
         """Subscriptions that were given up while the cursor had not passed them."""
         self.subs_version: int = 0
+        self.subscription_bytes: int = 0
+        """What those of ``subs`` and ``ended`` are called (``Subscription.size``)."""
         self.position: int = 0
         self.joining: dict[str, None] = {}
         """Subscriptions whose backfill has read all, and that wait to join the live flow."""
@@ -270,6 +273,7 @@ class HeldSession(Subscriber):
         if passed:
             self.ended = [s for s in self.ended if s.until_offset > acked_offset]
         for sub in passed:
+            self.subscription_bytes -= sub.size
             batch.delete_subscription(self.client_id, sub, epoch=self.record.epoch)
 
     def unsent(self, delivery: Delivery, result: int) -> None:

@@ -112,6 +112,7 @@ class SessionEntrance:
     def _restore_subscriptions(self, session: LiveSession, stored: StoredSession) -> None:
         parts = self._parts
         for sub in self._as_filtered_now(session, stored.subscriptions):
+            session.subscription_bytes += sub.size
             if sub.until_offset:
                 session.ended.append(sub)
                 continue

@@ -64,8 +64,11 @@ class SubscriptionChanges:
                 session.client_id, sub, epoch=session.record.epoch
             )
         session.subs[sub.name] = sub
+        session.subscription_bytes += sub.size
         if existing is None:
             core.metrics.subscriptions += 1
+        else:
+            session.subscription_bytes -= existing.size
         self._shared_subscriptions.join(session, sub, replay_us=replay_us)
         group = session.groups[sub.group_key]
         if session.connection.is_connected:
@@ -145,6 +148,7 @@ class SubscriptionChanges:
             # Its group goes by the new one; here it is what is shown.
             following = msgspec.structs.replace(sub, where=where)
             session.subs[sub.name] = following
+            session.subscription_bytes += following.size - sub.size
             if session.durable:
                 core.committer.batch.put_subscription(
                     session.client_id, following, epoch=session.record.epoch
@@ -163,19 +167,21 @@ class SubscriptionChanges:
         core = self._core
         if existing is not None:
             if existing.since_offset == sub.since_offset:
+                session.subscription_bytes -= existing.size
                 if existing.where != sub.where:
                     core.router.remove(session, existing)
                 if existing.backfill is not None:
                     session.backfilling -= 1
                     session.joining.pop(sub.name, None)
             else:
-                if len(session.ended) >= core.session_config.subscriptions_max:
+                if self._remembers_too_much(session, sub):
                     # What its unacknowledged messages remember may not grow without end either.
                     raise MqttError(QUOTA_EXCEEDED, "too many changes of subscriptions")
                 self._end(session, existing)
         else:
             core.metrics.subscriptions += 1
         session.subs[sub.name] = sub
+        session.subscription_bytes += sub.size
         session.subs_version += 1
         core.router.put(session, sub)
         if session.durable:
@@ -215,10 +221,20 @@ class SubscriptionChanges:
                 core.committer.batch.put_subscription(
                     session.client_id, ended, epoch=session.record.epoch
                 )
-        elif session.durable:
+            return
+        session.subscription_bytes -= sub.size
+        if session.durable:
             core.committer.batch.delete_subscription(
                 session.client_id, sub, epoch=session.record.epoch
             )
+
+    def _remembers_too_much(self, session: LiveSession, sub: Subscription) -> bool:
+        """Whether no subscription may end now to be remembered, with ``sub`` in its place."""
+        config = self._core.session_config
+        most = config.subscription_bytes_max
+        return len(session.ended) >= config.subscriptions_max or (
+            most > 0 and bool(session.ended) and session.subscription_bytes + sub.size > most
+        )
 
 
 def _same_options(one: Subscription, other: Subscription) -> bool:

@@ -66,6 +66,15 @@ class SessionConfig(Section, frozen=True):
             ge=1,
         ),
     ] = 10_000
+    subscription_bytes_max: Annotated[
+        int,
+        about(
+            "Bytes of the topic filters of one session together, their groups and content filters "
+            "included; counted as `subscriptions_max` is. 0 = no limit.",
+            unit="bytes",
+            ge=0,
+        ),
+    ] = 8 * MIB
     outbound_buffer_bytes: Annotated[
         int,
         about(

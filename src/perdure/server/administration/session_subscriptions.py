@@ -109,8 +109,8 @@ class SessionSubscriptionOperations:
             held = {each.name: each for each in stored.subscriptions if not each.until_offset}
             existing = held.get(sub.name)
             call.before = _held(existing)
-            if existing is None:
-                check_room(services, len(stored.subscriptions))
+            every = stored.subscriptions
+            check_room(services, len(every), sum(each.size for each in every), sub, existing)
             sub = await self._backfilled(sub, existing)
             if existing is not None:
                 self._end(stored, existing, sub)

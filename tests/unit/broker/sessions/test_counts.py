@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perdure.broker.sessions.counts import SessionCounts
-from perdure.config.schema import Config, LimitsConfig
+from perdure.config.schema import Config, LimitsConfig, SessionConfig
+from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, Ack
 from perdure.observe.metrics import Metrics
 from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import QUIET, Client, make_sim
@@ -91,6 +92,60 @@ def test_subscriptions_of_all_sessions_are_counted_through_restarts() -> None:
     assert one.subscribe("y/9").reasons == [2]
     assert one.connect(clean=True).reason == 0
     assert counts(sim) == (2, 0, 1)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_filters_of_a_session_have_a_length_together(version: int) -> None:
+    sim = make_sim(config=Config(sys=QUIET, session=SessionConfig(subscription_bytes_max=300)))
+    refused = 0x97 if version == 5 else 0x80
+    client, other = Client(sim, "c", version=version), Client(sim, "o", version=version)
+    client.connect(clean=False)
+    assert client.subscribe("a" * 200, "b" * 101, "b" * 100).reasons == [2, refused, 2]
+    assert client.subscribe("$share/g/x").reasons == [refused]
+    assert client.subscribe("a" * 200, qos=1).reasons == [1]  # no new one
+    other.connect()
+    assert other.subscribe("c" * 300).reasons == [2]  # each has its own
+    limit = ("session.subscription_bytes_max",)
+    assert sim.live.services.metrics.limit_refusals == {limit: 2}
+    client.cut()
+    sim.kill()
+    sim.start()
+    assert client.connect(clean=False).session_present
+    assert client.subscribe("x").reasons == [refused]
+    client.unsubscribe("b" * 100)
+    assert client.subscribe("$share/g/" + "x" * 98, "x").reasons == [2, 2]
+    assert client.subscribe("y").reasons == [refused]
+    client.unsubscribe("$share/g/" + "x" * 98)
+    assert client.subscribe("z" * 99, "y").reasons == [2, refused]
+    live = sim.live.services.registry.live["c"]
+    assert live.subscription_bytes == sum(sub.size for sub in live.subs.values()) == 300
+
+
+def test_filters_that_have_changed_count_as_long_as_they_are_remembered() -> None:
+    sim = make_sim(config=Config(sys=QUIET, session=SessionConfig(subscription_bytes_max=300)))
+    publisher, reader = Client(sim, "p"), Client(sim, "r", acks=False)
+    publisher.connect()
+    reader.connect()
+    topic = "t" * 100
+    reader.subscribe(topic, qos=1)
+    reasons = []
+    for number in range(6):
+        publisher.deliver(topic, b"x")
+        reasons += reader.subscribe(topic, qos=1 + (number + 1) % 2).reasons
+    assert reasons.count(0x97) >= 2
+    session = sim.live.services.registry.live["r"]
+    assert session.ended
+    held = (*session.subs.values(), *session.ended)
+    assert session.subscription_bytes == sum(sub.size for sub in held) <= 300
+    for packet in list(reader.messages):
+        kind = PUBACK if packet.qos == 1 else PUBREC
+        reader.send(
+            Ack(kind, packet.packet_id),
+            *([Ack(PUBCOMP, packet.packet_id)] if kind == PUBREC else []),
+        )
+    sim.run_for(2_000_000)
+    assert not session.ended
+    assert session.subscription_bytes == 100
 
 
 def test_retained_messages_stop_at_the_quota() -> None:
