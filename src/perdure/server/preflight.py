@@ -1,16 +1,19 @@
 """What must be there before a broker starts: files, directory, packages, addresses.
 
 ``perdure serve`` runs this before it opens anything, and ``perdure config check`` shows all of it:
-what the one refuses, the other finds. It changes nothing but to bind a port for a moment.
+what the one refuses, the other finds. It changes nothing but to bind a port, and to make an empty
+directory, for a moment.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import os
 import pwd
 import secrets
+import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +22,7 @@ from typing import Final, Literal, TypeAlias, final
 import msgspec
 
 from perdure.auth_methods.opening import Surroundings, open_method
+from perdure.backup.places import S3_SCHEME, open_place
 from perdure.broker.auth.bans import BanList
 from perdure.broker.auth.control import AccessFiles, read_files
 from perdure.broker.auth.guard import LoginGuard
@@ -199,9 +203,10 @@ def _directory(config: Config) -> Iterator[Finding]:
     if given.exists() and not given.is_dir():
         yield Finding(name, f"{given} is a file, not a directory", "name a directory")
         return
-    found = next(step for step in (given, *given.absolute().parents) if step.exists())
+    found = _nearest(given)
     if not found.is_dir():
-        yield Finding(name, f"{found} is a file, not a directory", "name another directory")
+        what = "a file, not a directory" if found.exists() else "a link to nothing"
+        yield Finding(name, f"{found} is {what}", "name another directory")
         return
     if not os.access(found, os.R_OK | os.W_OK | os.X_OK):
         what = f"{given} cannot be written" if found == given else f"{given} cannot be made: "
@@ -209,11 +214,36 @@ def _directory(config: Config) -> Iterator[Finding]:
             what += f"{found} cannot be written"
         yield Finding(name, what, _writable_hint(found))
         return
+    refusal = _refusal(found)
+    if refusal:
+        verb = "written" if found == given else "made"
+        yield Finding(
+            name, f"{given} cannot be {verb}: {found}: {refusal}", "name another directory"
+        )
+        return
     space = os.statvfs(found)
     free = space.f_bavail * space.f_frsize
     if free < ROOM_BYTES_MIN:
         text = f"{found} is on a file system with {free // 1024**2} MiB free ({_mount(found)})"
         yield Finding(name, text, "make room: see docs/howto/data-directory.md", "warning")
+
+
+def _nearest(path: Path) -> Path:
+    """What there is of a path: itself, or the nearest above it; also a link that leads nowhere."""
+    return next(step for step in (path, *path.absolute().parents) if os.path.lexists(step))
+
+
+def _refusal(directory: Path) -> str:
+    """Why nothing can be made in a directory that allows it (/proc does); empty = it can.
+
+    That it is full is said with what it lacks.
+    """
+    try:
+        Path(tempfile.mkdtemp(prefix=".perdure-", dir=directory)).rmdir()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return error.strerror or str(error)
+    return ""
 
 
 def _recorded(config: Config) -> Iterator[Finding]:
@@ -249,6 +279,13 @@ def _backups(config: Config) -> None:
         raise ConfigError(
             "backup.every is set, and no place", path="backup.to", hint="a directory, or s3://"
         )
+    if not config.backup.to.startswith(S3_SCHEME):
+        open_place(config.backup.to, setting="backup.to")
+        found = _nearest(Path(config.backup.to.removeprefix("file://")))
+        if not found.is_dir():
+            raise ConfigError(
+                f"{found} is not a directory", path="backup.to", hint="name another directory"
+            )
 
 
 def _kept_for(config: Config) -> Iterator[Finding]:

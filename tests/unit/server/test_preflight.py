@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import os
 import socket
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 
 from perdure.config.schema import (
     AuthConfig,
+    BackupConfig,
     Config,
     HttpConfig,
     KafkaForwarderConfig,
@@ -232,6 +234,61 @@ def test_a_directory_that_takes_no_files(
     assert problem.path == "storage.path"
     assert f"{directory} cannot be written" in problem.message
     assert "it belongs to" in problem.hint
+
+
+@pytest.mark.parametrize("below", ["", "data"])
+def test_a_directory_of_the_system(
+    made: Callable[..., Config], tmp_path: Path, below: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/proc and /sys say that root may write there, and take no directory."""
+    mkdtemp = preflight.tempfile.mkdtemp
+
+    def refused(*, prefix: str, dir: Path) -> str:  # noqa: A002
+        if dir == tmp_path / "proc":
+            raise FileNotFoundError(code, os.strerror(code))
+        return mkdtemp(prefix=prefix, dir=dir)
+
+    monkeypatch.setattr(preflight.tempfile, "mkdtemp", refused)
+    directory = tmp_path / "proc"
+    directory.mkdir()
+    path = directory / below
+    config = made(
+        storage=StorageConfig(path=str(path)), auth=AuthConfig(ban_file=str(tmp_path / "bans"))
+    )
+    code = errno.EPERM
+    problems, _ = told(config)
+    verb = "made" if below else "written"
+    assert problems == [
+        f"storage.path: {path} cannot be {verb}: {directory}: Operation not permitted"
+    ]
+    code = errno.ENOSPC
+    assert told(config)[0] == []
+    monkeypatch.undo()
+    assert told(config)[0] == []
+    assert list(directory.iterdir()) == []
+
+
+def test_a_directory_is_no_link_to_nothing(made: Callable[..., Config], tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "nothing")
+    for path in (link, link / "data"):
+        problems, _ = told(made(storage=StorageConfig(path=str(path))))
+        assert problems == [f"storage.path: {link} is a link to nothing"]
+
+
+def test_backups_go_to_a_directory(made: Callable[..., Config], tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+
+    def problems(to: str) -> list[str]:
+        return told(made(backup=BackupConfig(every=3600, to=to)))[0]
+
+    for to in (str(file), f"file://{file}", str(file / "backups")):
+        assert problems(to) == [f"backup.to: {file} is not a directory"]
+    assert problems("ftp://x/y") == ["backup.to: ftp://x/y is no place for backups"]
+    for to in (str(tmp_path), str(tmp_path / "a" / "b"), "s3://bucket/prefix"):
+        assert problems(to) == []
+    assert told(made(backup=BackupConfig(to=str(file))))[0] == []  # no backup is asked for
 
 
 def test_little_room_is_told(
