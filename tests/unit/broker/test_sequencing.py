@@ -155,7 +155,7 @@ def test_an_owner_elsewhere_ends_the_connection_and_nothing_is_acknowledged() ->
     neighbour.connect()
     hold(store)
     claim = Batch()
-    claim.put_session(record("p", epoch=9))
+    claim.put_session(record("p", epoch=2))
     other.submit(claim, 0)
     store.sequence_all()
     publisher.publish("t", qos=2)
@@ -168,7 +168,7 @@ def test_an_owner_elsewhere_ends_the_connection_and_nothing_is_acknowledged() ->
     assert sim.logged("session.fenced")
     let_go(sim, store)
     stored = store.inner.state.sessions["p"]
-    assert (stored.record.epoch, stored.awaiting_release) == (9, set())
+    assert (stored.record.epoch, stored.awaiting_release) == (2, set())
     assert "p" not in sim.live.services.registry.live
 
 

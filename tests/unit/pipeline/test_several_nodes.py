@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from perdure.errors import ConfigError, StorageUnavailable
-from perdure.pipeline import log_source, offsets
+from perdure.pipeline import offsets
 from perdure.pipeline.address import Remote
 from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.log_index import LogIndex, ask, opened
@@ -27,8 +27,9 @@ from tests.unit.pipeline.logs import SECOND, START, append, open_log
 from tests.unit.web.asgi import TOKEN
 from tests.unit.web.child import WebProcess
 
-pytest.importorskip("pyarrow")
 pytest.importorskip("uvicorn")
+pytest.importorskip("pyarrow")
+from perdure.pipeline import log_source
 
 TOPICS = [f"d/{n % 7}/{n % 3}" for n in range(3_000)]
 NEWER = ["d/late"] * 20
