@@ -11,11 +11,8 @@ from tests.support.packets import Packet, Splitter
 from tests.support.peers import Peer
 
 
-@final
-class Mortal(Peer):
-    """Each of its connections has a will of its own, and ends without DISCONNECT.
-
-    A will is owed from CONNACK on; before it may come or not, but not twice.
+class _Willed(Peer):
+    """Each of its connections has a will of its own.
 
     Args:
         ledger: where wills are written down, as messages of this client.
@@ -31,25 +28,10 @@ class Mortal(Peer):
         self._topic = f"wills/{client_id}"
         self._stamp: Stamp | None = None
 
-    def connect(self) -> bytes:
-        """CONNECT with the next will; the session ends with the connection."""
-        self.is_connected = False
-        self._splitter = Splitter()
-        stamp = self._ledger.send(self.client_id, self._topic, qos=2, at_us=self._clock())
-        self._stamp = stamp
-        return packets.connect(
-            self.client_id,
-            protocol=self.protocol,
-            clean=True,
-            expiry_s=0,
-            will=(self._topic, stamp.encode(32), 2),
-        )
-
-    def on_connected(self) -> bytes:
-        """From now on the will is owed."""
-        assert self._stamp is not None
-        self._ledger.acknowledge(self._topic, self._stamp, at_us=self._clock())
-        return b""
+    def _next_will(self) -> tuple[str, bytes, int]:
+        """What the next connection leaves: topic, payload, QoS."""
+        self._stamp = self._ledger.send(self.client_id, self._topic, qos=2, at_us=self._clock())
+        return self._topic, self._stamp.encode(32), 2
 
     def on_packet(self, packet: Packet) -> bytes:
         """Nothing else should come."""
@@ -58,7 +40,37 @@ class Mortal(Peer):
 
 
 @final
-class Returner(Peer):
+class Mortal(_Willed):
+    """Each of its connections has a will of its own, and ends without DISCONNECT.
+
+    A will is owed from CONNACK on; before it may come or not, but not twice.
+
+    Args:
+        ledger: where wills are written down, as messages of this client.
+        clock: wall time in microseconds.
+    """
+
+    def connect(self) -> bytes:
+        """CONNECT with the next will; the session ends with the connection."""
+        self.is_connected = False
+        self._splitter = Splitter()
+        return packets.connect(
+            self.client_id,
+            protocol=self.protocol,
+            clean=True,
+            expiry_s=0,
+            will=self._next_will(),
+        )
+
+    def on_connected(self) -> bytes:
+        """From now on the will is owed."""
+        assert self._stamp is not None
+        self._ledger.acknowledge(self._topic, self._stamp, at_us=self._clock())
+        return b""
+
+
+@final
+class Returner(_Willed):
     """Each of its connections has a delayed will of its own, ends without DISCONNECT, and is mostly
     followed by the next one in time, which withdraws it.
 
@@ -76,12 +88,8 @@ class Returner(Peer):
     def __init__(
         self, client_id: str, *, ledger: Ledger, clock: Callable[[], int], delay_s: int
     ) -> None:
-        super().__init__(client_id, protocol=5)
-        self._ledger = ledger
-        self._clock = clock
+        super().__init__(client_id, protocol=5, ledger=ledger, clock=clock)
         self._delay_s = delay_s
-        self._topic = f"wills/{client_id}"
-        self._stamp: Stamp | None = None
         self._stands = False
         self.is_gone = False
 
@@ -89,13 +97,11 @@ class Returner(Peer):
         """CONNECT with the next will; the session stays."""
         self.is_connected = self._stands = False
         self._splitter = Splitter()
-        stamp = self._ledger.send(self.client_id, self._topic, qos=2, at_us=self._clock())
-        self._stamp = stamp
         return packets.connect(
             self.client_id,
             protocol=self.protocol,
             expiry_s=600,
-            will=(self._topic, stamp.encode(32), 2),
+            will=self._next_will(),
             will_delay_s=self._delay_s,
         )
 
@@ -103,11 +109,6 @@ class Returner(Peer):
         """The broker has this will now, and none before it."""
         self._stands = True
         self.session_stands()
-        return b""
-
-    def on_packet(self, packet: Packet) -> bytes:
-        """Nothing else should come."""
-        self.blame(f"an unexpected packet of type {packet.kind}")
         return b""
 
     def stays_away(self) -> None:

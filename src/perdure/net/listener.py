@@ -50,7 +50,7 @@ log = get_logger("net")
 ACCEPT_BURST: Final = 32
 """Sockets accepted in one turn of the loop; the others wait so that traffic is not held up."""
 TLS_ACCEPT_BURST: Final = 4
-"""The same where a handshake follows: the server's part of it takes a millisecond."""
+"""Where a handshake follows: the server's part of it takes a millisecond."""
 LEAVE_BURST: Final = 256
 """Connections closed in one turn of the loop when the broker takes leave of all."""
 ACCEPT_RETRY_S: Final = 1.0

@@ -36,11 +36,11 @@ class Remote(msgspec.Struct, frozen=True):
         return tuple(msgspec.structs.replace(self, url=url, others=()) for url in urls)
 
     def turned(self) -> Remote:
-        """The same, with the address that is asked second as the first."""
+        """Ask the second address first, and the first one last."""
         return self.beginning_at((*self.others, self.url)[0])
 
     def beginning_at(self, url: str) -> Remote:
-        """The same, in the same turn, with one of its addresses as the first."""
+        """Ask one of the addresses first; those before it come last, in their order."""
         urls = (self.url, *self.others)
         at = urls.index(url)
         return msgspec.structs.replace(self, url=url, others=(*urls[at + 1 :], *urls[:at]))

@@ -11,8 +11,9 @@ does if no cursor comes.
 Epochs are higher than any before that the node knows of: the position of the log is among what
 they are taken from. A node that is behind may begin a session anew that others have ended, below
 epochs of theirs, so what an owner asks for holds under its own epoch alone (``storage.fencing``),
-and no two incarnations have one in common. Letting go takes one of its own (``detach``), so a claim
-is made again if the session was let go after it was read.
+and incarnations that are equally far behind have one in common in 1 of 65,536 pairs. Letting go
+takes one of its own (``detach``), so a claim is made again if the session was let go after it was
+read.
 """
 
 from __future__ import annotations

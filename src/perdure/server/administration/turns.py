@@ -15,9 +15,8 @@ STEP_NS: Final = 200_000
 
 PAUSE_S: Final = 0.001
 """How long a look waits between steps. Without it PUBACKs beside open pages came later (p99 8.5 ms,
-5 to 6 with it), most likely because the thread that commits
-waits for the interpreter, which a loop that only turns keeps for up to 5 ms
-(``sys.getswitchinterval``)."""
+5 to 6 with it), most likely because the thread that commits waits for the interpreter, which a loop
+that only turns keeps for up to 5 ms (``sys.getswitchinterval``)."""
 
 
 @final

@@ -10,12 +10,15 @@ order, whatever was learned before or after it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from perdure.model import Message
 from perdure.storage.contract import Finding
 from perdure.storage.rocksdb.engine import Operations
 from perdure.storage.rows import Rows
+
+TOPIC_LENGTH_MAX: Final = 512
+"""The keys of longer topics are made anew: one client's topics must not fill the memory."""
 
 
 class Layout(Protocol):

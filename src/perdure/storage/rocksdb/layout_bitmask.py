@@ -34,7 +34,7 @@ from perdure.storage.codec import decode_message
 from perdure.storage.contract import Finding
 from perdure.storage.rocksdb.engine import Engine, Operations
 from perdure.storage.rocksdb.iterators import Seeker
-from perdure.storage.rocksdb.layout import table_names
+from perdure.storage.rocksdb.layout import TOPIC_LENGTH_MAX, table_names
 from perdure.storage.rows import Rows, rows_of
 from perdure.topic.matching import compile_filter
 
@@ -46,9 +46,6 @@ _FIELD_BITS: Final = 16
 _INDEX_BITS: Final = _FIELDS * _FIELD_BITS
 _FIELD_MASK: Final = (1 << _FIELD_BITS) - 1
 _TOPICS_MAX: Final = 65_536
-_TOPIC_LENGTH_MAX: Final = 512
-"""The keys of longer topics are made anew: one client's topics must not fill the memory."""
-
 _KEY = struct.Struct(">IQQ")
 _TOPIC_LENGTH = struct.Struct(">H")
 _ALL_END: Final = b"\xff" * 21
@@ -132,7 +129,7 @@ class BitmaskLayout:
             if known is None:
                 encoded = topic.encode()
                 known = (topic_index(topic), _TOPIC_LENGTH.pack(len(encoded)) + encoded)
-                if len(topic) <= _TOPIC_LENGTH_MAX:
+                if len(topic) <= TOPIC_LENGTH_MAX:
                     if len(self._keys) >= _TOPICS_MAX:
                         self._keys.clear()
                     self._keys[topic] = known

@@ -34,7 +34,7 @@ from perdure.storage.bundle import count_of, decode_row, reach
 from perdure.storage.contract import Finding
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import META, Engine, Operations, prefix_end
-from perdure.storage.rocksdb.layout import table_names
+from perdure.storage.rocksdb.layout import TOPIC_LENGTH_MAX, table_names
 from perdure.storage.rocksdb.layout_v1_scan import (
     DATA_HEAD,
     INDEX_OFFSET_AT,
@@ -58,9 +58,6 @@ LAYOUT: Final = 4
 
 _TOPICS_MAX: Final = 65_536
 """Topics whose keys are kept ready, and topics kept rebuilt, count each."""
-
-_TOPIC_LENGTH_MAX: Final = 512
-"""The keys of longer topics are made anew: one client's topics must not fill the memory."""
 
 NODES_MAX: Final = 16_384
 """Nodes of a topic structure, beyond which every new level varies. Each stream costs a seek for
@@ -178,7 +175,7 @@ class SkipScanLayout:
             for level, token in enumerate(resolved.varying)
         ]
         known = (stream, "/".join(resolved.varying).encode(), tuple(index))
-        if len(topic) <= _TOPIC_LENGTH_MAX and self._recurring.is_recurring(topic):
+        if len(topic) <= TOPIC_LENGTH_MAX and self._recurring.is_recurring(topic):
             if len(self._keys) >= _TOPICS_MAX:
                 self._keys.clear()
             self._keys[topic] = known
@@ -288,7 +285,7 @@ class SkipScanLayout:
                 raise StorageCorrupt(
                     f"generation {self._generation} has no stream for key {key.hex()}"
                 ) from error
-            if len(topic) <= _TOPIC_LENGTH_MAX:
+            if len(topic) <= TOPIC_LENGTH_MAX:
                 if len(self._topics) >= _TOPICS_MAX:
                     self._topics.clear()
                 self._topics[part] = topic
