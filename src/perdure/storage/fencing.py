@@ -1,11 +1,10 @@
 """Who may write: the one rule by which operations of an earlier owner are refused.
 
 A session has one owner at a time, whose epoch is in its record; a takeover writes a later one. An
-operation of a session holds if the session is there and its owner is not later than the one that
-asks; a record holds if no later owner is there, a claim if the owner is still the one that it has
-read, and what follows a claim that does not hold does not hold either. The operations of a batch
-are asked in their order, each about what those before it have left: a batch may take over, discard
-and create.
+operation of a session holds if the session is there and its owner is the one that asks; a record
+holds if no later owner is there, a claim if the owner is still the one that it has read, and what
+follows a claim that does not hold does not hold either. The operations of a batch are asked in
+their order, each about what those before it have left: a batch may take over, discard and create.
 
 Whoever applies a batch asks when it is applied: then the order of the log is the only fence.
 
@@ -75,7 +74,10 @@ def stale(operations: list[Operation], owner_epoch: Callable[[str], int | None])
             else:
                 owners[client_id] = operation.epoch
         elif isinstance(operation, PutSession):
-            if owner != _NONE and not owner <= operation.epoch <= owner + 1:
+            # Where there is one writer, whoever comes is the owner. Of several nodes one may write
+            # for a claim of its own that did not hold.
+            latest = owner + 1 if operation.record.node else operation.epoch
+            if owner != _NONE and not owner <= operation.epoch <= latest:
                 found.append(operation)
             else:
                 owners[client_id] = operation.epoch

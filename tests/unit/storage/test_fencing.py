@@ -57,11 +57,20 @@ def test_only_an_owner_that_is_there_and_not_overtaken_writes(batch: Batch) -> N
 def test_an_owner_of_a_life_before_has_nothing_to_say_in_a_later_one(batch: Batch) -> None:
     """Of a session that others had ended, and that a node that was behind began anew, lower."""
     batch.speak("c1", epoch=12)
-    batch.put_session(record("c1", 13))
+    batch.put_session(record("c1", 13, node="n1"))
     batch.discard_session("c1", epoch=12)
-    batch.put_session(record("c2", 6))
-    batch.put_session(record("c2", 7))
+    batch.put_session(record("c2", 6, node="n1"))
+    batch.put_session(record("c2", 7, node="n1"))
     assert refused(batch, c1=6, c2=6) == [0, 1, 2]
+
+
+def test_where_there_are_no_nodes_a_later_owner_takes_over_whatever_its_epoch(
+    batch: Batch,
+) -> None:
+    batch.put_session(record("c1", 13))
+    batch.put_cursor("c1", Cursor(), epoch=13)
+    batch.put_cursor("c1", Cursor(), epoch=6)
+    assert refused(batch, c1=6) == [2]
 
 
 def test_a_record_needs_no_session_but_no_later_owner_either(batch: Batch) -> None:
