@@ -4,12 +4,12 @@ A client that sends faster than a commit takes has many messages in each. As row
 they would repeat topic, publisher and time, and cost a key each in the write-ahead log, in memory
 and in the index. As a bundle they are one row. Integers are big-endian::
 
-    version=2 (1) | flags (1) | published_at (8) | publisher length (2)
+    kind=2 (1) | flags (1) | published_at (8) | publisher length (2)
       [ expires_at (8) | properties length (4) ]            if flags.extended
       publisher | [ properties ] | count (2) | payload length (4) each | payloads
     flags: as those of a message (``codec``)
 
-Up to ``count`` it is what a message would be but for the version. The offsets of a bundle are
+Up to ``count`` it is what a message would be but for its first byte. The offsets of a bundle are
 consecutive, and its key has the last of them: no other message lies in between, so rows in the
 order of their keys are messages in the order of their offsets, and whoever looks for the first
 message after an offset finds its row with one seek. A reader that stops at an offset must look
@@ -29,7 +29,8 @@ from perdure.model import Message
 from perdure.storage import codec
 from perdure.storage.codec import decode_message, encode_head, encode_message, head_length
 
-VERSION: Final = 2
+KIND: Final = 2
+"""First byte of a bundle, where a message has its version, 1."""
 
 MESSAGES_MAX: Final = 64
 """Messages of a bundle: more would save little, and whoever wants one reads all of them."""
@@ -43,7 +44,7 @@ REACH: Final = MESSAGES_MAX - 1
 _COUNT: Final = struct.Struct(">H")
 _pack_lengths: Final = [struct.Struct(f">{count}I").pack for count in range(MESSAGES_MAX + 1)]
 """For each count of payloads."""
-_VERSION_BYTE: Final = bytes([VERSION])
+_KIND_BYTE: Final = bytes([KIND])
 _MESSAGE_BYTE: Final = bytes([codec.VERSION])
 
 
@@ -91,18 +92,18 @@ def encode_run(messages: list[Message], first: int, stop: int) -> bytes:
         return encode_message(head)
     payloads = [message.payload for message in messages[first:stop]]
     lengths = _lengths(payloads)
-    payloads[0] = encode_head(head, VERSION) + count.to_bytes(2, "big") + lengths + payloads[0]
+    payloads[0] = encode_head(head, KIND) + count.to_bytes(2, "big") + lengths + payloads[0]
     return b"".join(payloads)
 
 
 def is_bundle(value: bytes, start: int = 0) -> bool:
     """Whether the value that begins there is a bundle's."""
-    return value.startswith(_VERSION_BYTE, start)
+    return value.startswith(_KIND_BYTE, start)
 
 
 def is_bundle_or_later(value: bytes) -> bool:
-    """Whether a value has the version of a bundle or a later one."""
-    return value >= _VERSION_BYTE
+    """Whether a value is a bundle's, or of a kind that a later release writes."""
+    return value >= _KIND_BYTE
 
 
 def count_in(value: bytes, offset: int = 0) -> int:

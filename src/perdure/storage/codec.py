@@ -1,4 +1,5 @@
-"""The values on disk, drawn; each begins with a version, and golden files hold them all.
+"""The values on disk, drawn; each begins with a version, and golden files hold them all. Several in
+one value begin with 2 there: a ``bundle`` of messages, an ``entry_run`` of entries.
 
 Integers are big-endian. ``message``, wherever one is stored::
 
@@ -9,12 +10,12 @@ Integers are big-endian. ``message``, wherever one is stored::
 
 The topic is not in it: the log rebuilds it from the key. Where there is no such key::
 
-    inbox entry   version (1) | flags (1) | identifier count (2) | group key length (2)
-                  [ serial (8) | forget_at (8) ]                        if version=2
+    inbox entry   version=1 (1) | flags (1) | identifier count (2) | group key length (2)
+                  [ serial (8) | forget_at (8) ]                        if flags.placed
                   | identifiers (4 each) | group key
                   [ offset (8) | topic length (2) | topic | message ]   if flags.message
-                  flags: bits 0-1 QoS, bit 2 RETAIN, bit 3 message (else a tombstone)
-                  version=2 only where serial or forget_at is not 0, else version=1
+                  flags: bits 0-1 QoS, bit 2 RETAIN, bit 3 message (else a tombstone),
+                  bit 4 placed (serial or forget_at is not 0)
     retained      offset (8) | message                      (the topic is the key)
     cursor        version=1 (1) | offset (8) | serial (8) | sent (8)
                   | settled count (4) | released count (4) | distances from serial (4 each)
@@ -35,14 +36,12 @@ from perdure.errors import FormatTooNew, StorageCorrupt
 from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecord, Subscription
 
 VERSION: Final = 1
-_PLACED_VERSION: Final = 2
-"""Of an inbox entry with a serial number or a lifetime of its own: an earlier release, which would
-count it wrongly, refuses it."""
 
 _QOS: Final = 0x03
 _RETAIN: Final = 0x04
 _EXTENDED: Final = 0x08
 _HAS_MESSAGE: Final = 0x08
+_PLACED: Final = 0x10
 
 _PLAIN = struct.Struct(">BBqH")
 _EXTENDED_HEAD = struct.Struct(">BBqHqI")
@@ -81,18 +80,18 @@ def encode_message(message: Message) -> bytes:
     return encode_head(message, VERSION) + message.payload
 
 
-def encode_head(message: Message, version: int) -> bytes:
+def encode_head(message: Message, kind: int) -> bytes:
     """The value of a message up to its payload, which a bundle begins with, too.
 
     Args:
-        version: of the value.
+        kind: first byte of the value.
     """
     publisher = message.publisher.encode()
     flags = message.qos | _RETAIN if message.retain else message.qos
     if message.expires_at_us or message.properties:
         properties = message.properties
         head = _pack_extended(
-            version,
+            kind,
             flags | _EXTENDED,
             message.published_at_us,
             len(publisher),
@@ -100,11 +99,11 @@ def encode_head(message: Message, version: int) -> bytes:
             len(properties),
         )
         return b"".join((head, publisher, properties))
-    return _pack_plain(version, flags, message.published_at_us, len(publisher)) + publisher
+    return _pack_plain(kind, flags, message.published_at_us, len(publisher)) + publisher
 
 
 def head_length(offset: int, value: bytes) -> int:
-    """Length of what ``encode_head`` gave, whatever its version."""
+    """Length of what ``encode_head`` gave, whatever its kind."""
     try:
         if value[1] & _EXTENDED:
             _, _, _, publisher, _, properties = _EXTENDED_HEAD.unpack_from(value)
@@ -188,9 +187,10 @@ def encode_entry(entry: InboxEntry) -> bytes:
     group_key = entry.group_key.encode()
     identifiers = entry.identifiers
     placed = entry.serial or entry.forget_at_us
-    version = _PLACED_VERSION if placed else VERSION
+    if placed:
+        flags |= _PLACED
     parts = [
-        _ENTRY.pack(version, flags, len(identifiers), len(group_key)),
+        _ENTRY.pack(VERSION, flags, len(identifiers), len(group_key)),
         _ENTRY_PLACE.pack(entry.serial, entry.forget_at_us) if placed else b"",
         struct.pack(f">{len(identifiers)}I", *identifiers),
         group_key,
@@ -207,11 +207,11 @@ def decode_entry(offset: int, value: bytes) -> InboxEntry:
         version, flags, identifier_count, group_length = _ENTRY.unpack_from(value)
         position = _ENTRY.size
         serial = forget_at_us = 0
-        if version == _PLACED_VERSION:
+        if version != VERSION:
+            raise _wrong_version("inbox entry", version)
+        if flags & _PLACED:
             serial, forget_at_us = _ENTRY_PLACE.unpack_from(value, position)
             position += _ENTRY_PLACE.size
-        elif version != VERSION:
-            raise _wrong_version("inbox entry", version)
         identifiers = struct.unpack_from(f">{identifier_count}I", value, position)
         position += 4 * identifier_count
         group_key = value[position : position + group_length].decode()
@@ -270,16 +270,6 @@ _VERSION_BYTE = bytes([VERSION])
 
 def encode_record(record: msgspec.Struct) -> bytes:
     """The value of a session, subscription, group or other array-like struct."""
-    if isinstance(record, (Subscription, GroupRecord)) and not record.where:
-        # Without the fields of a content filter, and those of a cluster, which stand last: as
-        # releases before them wrote.
-        if isinstance(record, Subscription):
-            return _VERSION_BYTE + _encode(msgspec.structs.astuple(record)[:-2])
-        if not record.turn:
-            return _VERSION_BYTE + _encode(msgspec.structs.astuple(record)[:-6])
-    if isinstance(record, SessionRecord) and not record.taken_over:
-        # As releases before that field wrote.
-        return _VERSION_BYTE + _encode(msgspec.structs.astuple(record)[:-1])
     return _VERSION_BYTE + _encode(record)
 
 

@@ -3,7 +3,7 @@
 As rows of their own they would repeat the group's key and the flags, and cost a key each in the
 write-ahead log and in memory, and another when they are trimmed. Integers are big-endian::
 
-    version=3 (1) | flags (1) | identifier count (2) | group key length (2) | count (2)
+    kind=2 (1) | flags (1) | identifier count (2) | group key length (2) | count (2)
       | identifiers (4 each) | group key
       | ( offset (8) | topic length (2) | message length (4) ) each | ( topic | message ) each
     flags, message: as those of an inbox entry (``codec``)
@@ -23,7 +23,8 @@ from perdure.errors import StorageCorrupt
 from perdure.model import InboxEntry
 from perdure.storage.codec import decode_entry, decode_message, encode_message
 
-VERSION: Final = 3
+KIND: Final = 2
+"""First byte of a run, where an entry has its version, 1."""
 
 ENTRIES_MAX: Final = 256
 """Entries of a run: whoever wants one reads all of them."""
@@ -31,7 +32,7 @@ ENTRIES_MAX: Final = 256
 _HEAD: Final = struct.Struct(">BBHHH")
 _PLACE: Final = struct.Struct(">qHI")
 _pack_place: Final = _PLACE.pack
-_VERSION_BYTE: Final = bytes([VERSION])
+_KIND_BYTE: Final = bytes([KIND])
 _QOS: Final = 0x03
 _RETAIN: Final = 0x04
 
@@ -54,7 +55,7 @@ def encode_entries(entries: list[InboxEntry]) -> bytes:
     flags = first.qos | _RETAIN if first.retain else first.qos
     count = len(entries)
     parts = [
-        _HEAD.pack(VERSION, flags, len(identifiers), len(group_key), count),
+        _HEAD.pack(KIND, flags, len(identifiers), len(group_key), count),
         struct.pack(f">{len(identifiers)}I", *identifiers),
         group_key,
     ]
@@ -82,7 +83,7 @@ def decode_entries(last: int, value: bytes) -> list[InboxEntry]:
         StorageCorrupt: it is neither.
         FormatTooNew: a later release wrote it.
     """
-    if not value.startswith(_VERSION_BYTE):
+    if not value.startswith(_KIND_BYTE):
         return [decode_entry(last, value)]
     try:
         _, flags, identifier_count, group_length, count = _HEAD.unpack_from(value)

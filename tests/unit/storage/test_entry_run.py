@@ -33,7 +33,7 @@ def test_these_bytes_are_on_disks() -> None:
     entries = run(b"x", b"")
     value = encode_entries(entries)
     assert value.hex() == (
-        "030100010005000200000009672f612f23"
+        "020100010005000200000009672f612f23"
         "00000000000000010004" + "00000010"
         "00000000000000020004" + "0000001d"
         "612fc3bc" + "0101" + value[51:59].hex() + "0003" + "707562" + "78"

@@ -1,5 +1,6 @@
-"""What stands in a database: recognised, and brought up to date by the files in ``migrations``.
+"""What stands in a database: recognised, and brought up to date by ``migrations``.
 
+A migration is a folder, named by its version, whose files run in the order of their names.
 Migrations go forward only. All that are missing run in one transaction under a lock, so that any
 number of brokers may start at once; what was applied is on record with a checksum. TBMQ's tables
 are recognised in the form of each 1.x release, and anything else of the same name is refused
@@ -24,7 +25,7 @@ from perdure.storage.postgres.queries import Shape
 _LOCK: Final = 0x50455244_55524501
 """Key of the advisory lock under which migrations run."""
 
-_FILE: Final = re.compile(r"(\d{4})_([a-z_]+)\.sql")
+_FOLDER: Final = re.compile(r"(\d{4})_([a-z_]+)")
 
 _SESSIONS: Final = {
     "client_id": "varchar",
@@ -76,7 +77,7 @@ _RECORD: Final = "INSERT INTO perdure_migration (version, name, checksum) VALUES
 
 @final
 class Migration(msgspec.Struct, frozen=True):
-    """One file.
+    """One folder.
 
     Attributes:
         version: 1, 2, 3 without a gap.
@@ -97,10 +98,11 @@ class Migration(msgspec.Struct, frozen=True):
 def migrations() -> list[Migration]:
     """All that this release knows, in order."""
     found = []
-    for file in resources.files(__package__).joinpath("migrations").iterdir():
-        match = _FILE.fullmatch(file.name)
+    for folder in resources.files(__package__).joinpath("migrations").iterdir():
+        match = _FOLDER.fullmatch(folder.name)
         if match:
-            sql = file.read_text(encoding="utf-8")
+            files = sorted(folder.iterdir(), key=lambda file: file.name)
+            sql = "\n".join(file.read_text(encoding="utf-8") for file in files)
             found.append(Migration(int(match[1]), match[2], sql))
     found.sort(key=lambda migration: migration.version)
     assert [migration.version for migration in found] == list(range(1, len(found) + 1))

@@ -38,7 +38,7 @@ from perdure.storage.rocksdb.layout import Layout, table_generation, table_names
 from perdure.storage.rocksdb.layout_bitmask import LAYOUT as BITMASK
 from perdure.storage.rocksdb.layout_bitmask import BitmaskLayout
 from perdure.storage.rocksdb.layout_v1 import LAYOUT as SKIP_SCAN
-from perdure.storage.rocksdb.layout_v1 import SINGLE, SkipScanLayout
+from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.topic.proposal import Structure
 
 _POINT_EVERY: Final = 1024
@@ -216,10 +216,8 @@ class Generations:
         engine, number = self._engine(), header.generation
         if not set(table_names(number)) <= engine.tables:
             raise StorageCorrupt(f"the tables of generation {number} are missing")
-        if header.layout in (SKIP_SCAN, SINGLE):
-            layout: Layout = SkipScanLayout.load(
-                self._engine, number, header.thresholds, bundled=header.layout == SKIP_SCAN
-            )
+        if header.layout == SKIP_SCAN:
+            layout: Layout = SkipScanLayout.load(self._engine, number, header.thresholds)
         elif header.layout == BITMASK:
             layout = BitmaskLayout(self._engine, number)
         else:

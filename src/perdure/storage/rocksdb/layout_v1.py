@@ -1,4 +1,4 @@
-"""Layouts 1 and 4, skip-scan: learned streams, and one index entry for each level that varies.
+"""Layout 1, skip-scan: learned streams, and one index entry for each level that varies.
 
 ``devices/42/temperature`` resolves to the stream ``devices/+/temperature`` and the varying token
 ``42`` (``topic.structure``). Integers are big-endian::
@@ -12,8 +12,8 @@ it lies: a ``+`` costs nothing. Else one iterator for each fixed level leaps ove
 the next offset that the others have too. Hashes collide, so the token itself decides at the end.
 The streams are then merged by offset.
 
-In layout 4 consecutive messages of one topic may be one row, a bundle (``storage.bundle``), whose
-offset is that of the last of them. In layout 1 each message is a row of its own.
+Consecutive messages of one topic may be one row, a bundle (``storage.bundle``), whose offset is
+that of the last of them.
 
 The reader is in ``layout_v1_scan``. The topic structure is kept in the default table, and what
 is new of it is written with the batch that needs it.
@@ -52,9 +52,7 @@ from perdure.topic.recurring import Recurring
 from perdure.topic.structure import StructureTrie
 from perdure.topic.structure_nodes import StreamMatch
 
-SINGLE: Final = 1
-LAYOUT: Final = 4
-"""Of new generations; those in layout 1 are still read, and written as they are."""
+LAYOUT: Final = 1
 
 _TOPICS_MAX: Final = 65_536
 """Topics whose keys are kept ready, and topics kept rebuilt, count each."""
@@ -75,7 +73,6 @@ class SkipScanLayout:
         engine: gives the open engine (it is another one after a recovery).
         generation: whose tables these are.
         trie: the generation's topic structure.
-        bundled: it is in layout 4.
         scanner: reads its rows.
     """
 
@@ -85,13 +82,11 @@ class SkipScanLayout:
         generation: int,
         trie: StructureTrie,
         *,
-        bundled: bool = True,
         scanner: Scanner | None = None,
     ) -> None:
         self._engine = engine
         self._generation = generation
         self._trie = trie
-        self._bundled = bundled
         self._data, self._index = table_names(generation)
         self._scanner = scanner or Scanner(engine, self._data, self._index)
         self._keys: dict[str, tuple[bytes, bytes, tuple[bytes, ...]]] = {}
@@ -106,15 +101,13 @@ class SkipScanLayout:
         engine: Callable[[], Engine],
         generation: int,
         thresholds: tuple[int, ...],
-        *,
-        bundled: bool,
     ) -> SkipScanLayout:
         """The generation as it is on disk."""
         prefix = keys.generation_nodes(generation)
         rows = engine().items(META, prefix, prefix_end(prefix))
         records = [decode_record(value) for _, value in rows]
         trie = StructureTrie.load(records, thresholds=thresholds, nodes_max=NODES_MAX)
-        return cls(engine, generation, trie, bundled=bundled)
+        return cls(engine, generation, trie)
 
     @classmethod
     def new(
@@ -146,7 +139,7 @@ class SkipScanLayout:
     def append(self, operations: Operations, messages: list[Message]) -> Rows:
         known = self._keys
         data, index = self._data, self._index
-        rows = rows_of(messages, bundled=self._bundled)
+        rows = rows_of(messages)
         offsets = rows.packed_offsets()
         entries: list[bytes] = []
         start = 0

@@ -7,7 +7,7 @@ Many streams are read in windows of time through one iterator, because each open
 memory; a window that turns out too full is cut, and one that is empty is followed by the first
 offset that any stream has after it.
 
-A row stands where its key says: at the last of its messages, in layout 4.
+A row stands where its key says: at the last of its messages.
 
 Invariant: rows come by offset, and each that fulfils the plan comes at least once.
 """

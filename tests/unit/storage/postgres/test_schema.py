@@ -174,7 +174,7 @@ def test_only_what_was_not_applied_is_missing() -> None:
         missing(known, [{**first, "checksum": "another"}])
 
 
-def test_the_files_are_numbered_without_a_gap() -> None:
+def test_versions_have_no_gap() -> None:
     found = migrations()
     assert [migration.version for migration in found] == list(range(1, len(found) + 1))
-    assert found[0].name == "tables"
+    assert found[0].name == "queues"

@@ -133,7 +133,7 @@ def test_pages_of_bursts_end_after_many_bytes(database: RocksDatabase, tmp_path:
 
 
 def test_a_bundle_is_found_among_many() -> None:
-    single, several = b"\x01x", bytes([bundle.VERSION]) + b"x"
+    single, several = b"\x01x", bytes([bundle.KIND]) + b"x"
     assert bulk._any_bundle([b"k", single, b"k", several])
     assert not bulk._any_bundle([several, single, several, single])
     assert bulk._any_bundle([b"k", single, b"k", b"", b"k", several])

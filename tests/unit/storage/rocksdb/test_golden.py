@@ -118,10 +118,10 @@ def dump(path: Path, layout: Literal["skipscan", "bitmask"]) -> Iterator[str]:
     engine.close()
 
 
-def load(path: Path, layout: Literal["skipscan", "bitmask"], name: str) -> None:
+def load(path: Path, layout: Literal["skipscan", "bitmask"]) -> None:
     """A database with the rows of a golden file."""
     RocksDatabase.open(path, config=config(layout), now_us=NOW_US).close()
-    rows = [json.loads(line) for line in golden(name).read_text().splitlines()]
+    rows = [json.loads(line) for line in golden(layout).read_text().splitlines()]
     engine = Engine(path, config(layout))
     for table in {*table_names(1), *table_names(2)} - engine.tables:
         engine.create_table(table)
@@ -149,11 +149,11 @@ def test_this_release_writes_what_it_wrote(
     assert list(dump(tmp_path / "d", layout)) == golden(layout).read_text().splitlines()
 
 
-@pytest.mark.parametrize("name", [*LAYOUTS, "single"])
-async def test_this_release_reads_what_was_written(name: str, tmp_path: Path) -> None:
-    """``single`` is what releases before layout 4 wrote."""
-    layout: Literal["skipscan", "bitmask"] = "bitmask" if name == "bitmask" else "skipscan"
-    load(tmp_path / "d", layout, name)
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_this_release_reads_what_was_written(
+    layout: Literal["skipscan", "bitmask"], tmp_path: Path
+) -> None:
+    load(tmp_path / "d", layout)
     database = RocksDatabase.open(tmp_path / "d", config=config(layout))
     assert list(database.check()) == []
     expected = log_messages()
@@ -193,7 +193,7 @@ def test_generations_of_both_layouts_live_together(tmp_path: Path) -> None:
     database.close()
     database = RocksDatabase.open(tmp_path / "d", config=config("bitmask"))
     database.rotate(NOW_US + 9_000)
-    assert [info.layout for info in database.generations()] == [4, 4, 2]
+    assert [info.layout for info in database.generations()] == [1, 1, 2]
     assert list(database.check()) == []
     database.close()
 
@@ -219,23 +219,3 @@ def test_a_burst_is_one_row(tmp_path: Path) -> None:
             f"0209{time}0000{7:016x}00000002" + "0101" + "0002" + "0000000100000001" + "7879",
         ],
     ]
-
-
-async def test_a_generation_in_layout_1_stays_in_it(tmp_path: Path) -> None:
-    """An older release can still read what is appended to it."""
-    load(tmp_path / "d", "skipscan", "single")
-    database = RocksDatabase.open(tmp_path / "d", config=config("skipscan"))
-    append_all(database, *[message("burst") for _ in range(3)], now_us=NOW_US + 3_000)
-    database.rotate(NOW_US + 9_000)
-    append_all(database, *[message("burst") for _ in range(3)], now_us=NOW_US + 9_999)
-    assert [info.layout for info in database.generations()] == [1, 1, 4]
-    assert len(await read_all(database, "burst")) == 6
-    assert list(database.check()) == []
-    database.close()
-    engine = Engine(tmp_path / "d", config("skipscan"), read_only=True)
-    versions = [
-        [value[0] for _, value in engine.items(table_names(number)[0], b"", ALL_END)]
-        for number in (2, 3)
-    ]
-    engine.close()
-    assert versions == [[1] * 4, [2]]

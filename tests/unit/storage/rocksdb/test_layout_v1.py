@@ -67,7 +67,6 @@ def scan(
     ),
     after=st.integers(0, 200),
     length=st.integers(0, 200) | st.just(10**6),
-    bundled=st.booleans(),
     leaps_max=st.sampled_from([0, 256]),
     merged_max=st.sampled_from([0, 256]),
 )
@@ -77,7 +76,6 @@ def test_leaping_and_trying_agree_with_matching(
     filters: list[list[str]],
     after: int,
     length: int,
-    bundled: bool,
     leaps_max: int,
     merged_max: int,
 ) -> None:
@@ -86,7 +84,7 @@ def test_leaping_and_trying_agree_with_matching(
             engine.write([table, key, None])
     trie = StructureTrie(thresholds=(1, 0, 0, 0))
     scanner = Scanner(lambda: engine, DATA, INDEX, leaps_max=leaps_max, merged_max=merged_max)
-    layout = SkipScanLayout(lambda: engine, 1, trie, bundled=bundled, scanner=scanner)
+    layout = SkipScanLayout(lambda: engine, 1, trie, scanner=scanner)
     names = ["x/" + "/".join(topic) for topic, times in topics for _ in range(times)]
     until = after + length
     write(engine, layout, names)
