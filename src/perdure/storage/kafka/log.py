@@ -42,6 +42,7 @@ from perdure.errors import (
     StorageUnavailable,
 )
 from perdure.observe.logs import get_logger
+from perdure.storage.kafka.reached import LOST_HINT, Reached
 from perdure.storage.kafka.reading import POLL_S, Reading
 from perdure.storage.kafka.reasons import reason_of, unavailable
 from perdure.storage.kafka.settings import OPEN_TIMEOUT_S, KafkaSettings
@@ -61,7 +62,9 @@ FLUSH_S: Final = 2.0
 
 THROTTLED: Final = "Kafka holds requests back by its quotas"
 
-LOST_HINT: Final = "stop all nodes, keep their data, and see what Kafka has lost before you go on"
+CONFIRM_S: Final = 5.0
+"""How long Kafka has to say that the log is shorter than a node has read, seconds: a broker that
+stood still says so too, until it hears that it does not lead any more."""
 
 _PARTITION: Final = 0
 _US_PER_MS: Final = 1000
@@ -235,17 +238,14 @@ class KafkaLog:
     def _run(self, position: int) -> None:
         """Read until the end."""
         try:
-            self._read(position)
+            self._read(Reached(self._settings.topic, position))
         except StorageError as error:
             self._on_loop(self._fail, error)
         except KafkaException as error:
             self._on_loop(self._fail, unavailable(error.args[0], self._settings.servers))
 
-    def _read(self, position: int) -> None:
-        bounds = self._bounds_in_time()
-        if bounds is not None:
-            self._check(position, bounds)
-        self._reading.begin(position)
+    def _read(self, reached: Reached) -> None:
+        self._resume(reached)
         served_s = 0.0
         while not self._closing.is_set():
             messages = self._reading.read()
@@ -255,7 +255,7 @@ class KafkaLog:
             if not messages or now_s - served_s >= POLL_S:
                 served_s = now_s
                 self._producer.poll(0)
-                self._end = max(position, self._reading.known_end())
+                self._end = max(reached.position, self._reading.known_end())
             records: list[LogRecord] = []
             broken: KafkaError | None = None
             for message in messages:
@@ -263,12 +263,27 @@ class KafkaLog:
                 if broken is not None:
                     break
                 records.append(self._record(message))
+            records = reached.take(records)
             if records:
-                position = records[-1].position + 1
-                self._end = max(position, self._end)
+                self._end = max(reached.position, self._end)
                 self._hand(records)
             if broken is not None:
-                self._broken(broken, position)
+                self._broken(broken, reached)
+
+    def _resume(self, reached: Reached) -> None:
+        """Read on where a node is, once Kafka says that it has that."""
+        asked_s = time.monotonic()
+        bounds = self._bounds_in_time()
+        while (
+            bounds is not None
+            and bounds.end < reached.position
+            and time.monotonic() - asked_s < CONFIRM_S
+            and not self._closing.wait(POLL_S)
+        ):
+            bounds = self._bounds_in_time()
+        if bounds is not None:
+            self._check(reached.position, bounds)
+            self._reading.begin(reached.resume_at(bounds.first))
 
     def _bounds_in_time(self) -> LogBounds | None:
         """The log's bounds, as soon as Kafka answers; None = closed before it did."""
@@ -307,19 +322,13 @@ class KafkaLog:
             raise StorageCorrupt(f"topic {self._settings.topic}: a record has no value")
         return LogRecord(position, time_ms * _US_PER_MS, value)
 
-    def _broken(self, error: KafkaError, position: int) -> None:
+    def _broken(self, error: KafkaError, reached: Reached) -> None:
         """The consumer says that something is wrong."""
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            bounds = self._bounds_in_time()
-            if bounds is None:
-                return
-            self._check(position, bounds)
-            # The log was cut off just before the bounds were asked for, and has grown since.
-            raise LogShorter(
-                f"topic {self._settings.topic} does not have {position}, which this node has "
-                "reached",
-                hint=LOST_HINT,
-            )
+            self._told(error)
+            if not self._closing.wait(POLL_S):
+                self._resume(reached)
+            return
         if error.code() not in _GONE and (error.retriable() or error.code() in _PASSING):
             self._told(error)
             return

@@ -35,6 +35,10 @@ _REASONS: Final[dict[int, tuple[str, str]]] = {
         "too few replicas of the topic are in sync",
         "start the Kafka brokers that are missing",
     ),
+    KafkaError._AUTO_OFFSET_RESET: (
+        "a Kafka broker does not have what this node has read",
+        "the node asks again: a broker that stood still says so for a moment when it wakes",
+    ),
     KafkaError.LEADER_NOT_AVAILABLE: (
         "the topic has no leader",
         "start the Kafka brokers that are missing",
