@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from perdure.errors import StorageUnavailable
 from perdure.mqtt.packets import Subscribe, SubscribeFilter
 from tests.unit.broker.harness import Client
 from tests.wire.harness import Options
@@ -43,4 +44,38 @@ def test_whoever_joins_a_group_that_is_being_ended_has_one(seed: int) -> None:
     again = Client(third, "after")
     assert again.connect(expiry_s=600).session_present
     assert again.payloads(within_us=2_000_000) == [b"then"]
+    cluster.close()
+
+
+@pytest.mark.parametrize("recovers", [False, True])
+def test_a_member_elsewhere_that_could_not_be_looked_at_is_looked_at_again(
+    recovers: bool,
+) -> None:
+    """A read fails, or the store refuses writes at that moment; nothing else asks for it later."""
+    cluster = VirtualCluster(Options(), seed=1)
+    cluster.start()
+    first, second, third = cluster.nodes
+    slow = Client(first, "slow", acks=False)
+    slow.connect(receive_maximum=1)
+    slow.subscribe(NAME, qos=1)
+    store = first.store
+    committer = first.live.services.committer
+    if recovers:
+        committer.writable = False
+    else:
+        store.read_error = StorageUnavailable("not now")  # type: ignore[attr-defined]
+    other = Client(second, "other")
+    other.connect()
+    other.subscribe(NAME, qos=1)
+    first.run_for(3_000_000)
+    committer.writable = True
+    store.read_error = None  # type: ignore[attr-defined]
+    first.run_for(3_000_000)
+    publisher = Client(third, "p")
+    publisher.connect()
+    for number in range(4):
+        publisher.publish("t", b"%d" % number, qos=1)
+    first.run_for(3_000_000)
+    found = {message.payload for client in (slow, other) for message in client.messages}
+    assert found == {b"0", b"1", b"2", b"3"}
     cluster.close()

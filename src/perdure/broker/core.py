@@ -145,9 +145,17 @@ class BrokerCore:
                 return
             else:
                 return
-            gate = self.scheduler.gate()
-            self.scheduler.call_later(RETRY_US, gate.open)
-            await gate
+            await self._pause()
+
+    async def until_writable(self) -> None:
+        """Wait until the store takes writes."""
+        while not self.committer.writable:
+            await self._pause()
+
+    async def _pause(self) -> None:
+        gate = self.scheduler.gate()
+        self.scheduler.call_later(RETRY_US, gate.open)
+        await gate
 
     def read_failed(self, error: StorageError, **about: str) -> None:
         """Say that something could not be read; whoever wanted it tries again."""

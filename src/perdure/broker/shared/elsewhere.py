@@ -254,28 +254,33 @@ class MembersElsewhere:
     def _look(self) -> None:
         if not self._looking and self._wanted:
             self._looking = True
-            self._core.scheduler.spawn(self._run(), name="members")
+            self._core.spawn(self._run, name="members")
 
     async def _run(self) -> None:
         core = self._core
-        count = 0
+        wanted: list[str] = []
+        goes_on = False
         try:
-            while self._wanted and core.committer.writable:
-                wanted = list(self._wanted)
+            while self._wanted:
+                await core.until_writable()
+                wanted = list(reversed(self._wanted))
                 self._wanted.clear()
                 # All that they were given under what was known of them has passed the log then.
                 await core.pipeline.committed()
-                for client_id in wanted:
-                    stored = await core.database.open_session(client_id)
+                while wanted:
+                    stored = await core.database.open_session(wanted[-1])
+                    client_id = wanted.pop()
                     if client_id not in self._wanted:
                         self._found(client_id, stored)
-                    count += 1
-                    if not count % LOOKS_PER_TURN:
+                    if not len(wanted) % LOOKS_PER_TURN:
                         await core.yield_to_loop()
-        except StorageError as error:
-            core.read_failed(error, task="members")
+        except StorageError:
+            # Nobody else would ask for them again.
+            self._wanted.update(dict.fromkeys(wanted))
+            goes_on = True
+            raise
         finally:
-            self._looking = False
+            self._looking = goes_on
 
     def _found(self, client_id: str, stored: StoredSession | None) -> None:
         """What the store has of a session that may be a member."""

@@ -266,9 +266,10 @@ class SharedSubscriptions(GroupOwners):
     async def _reclaim_of(self, client_id: str) -> None:
         """Take back what a session holds of its groups, if nobody has it."""
         core = self._core
+        await core.until_writable()
         await self._registry.acquire(client_id)
         try:
-            if client_id not in self._registry.live and core.committer.writable:
+            if client_id not in self._registry.live:
                 await core.committer.sequenced()
                 stored = await core.database.open_session(client_id)
                 held = core.peers is not None and stored is not None and stored.record.connected
@@ -284,7 +285,8 @@ class SharedSubscriptions(GroupOwners):
     async def _discard_if_empty(self, group: SharedGroup) -> None:
         """A group without any member, connected or durable, is forgotten."""
         core = self._core
-        if group.members or not core.committer.writable:
+        await core.until_writable()
+        if group.members:
             return
         await core.pipeline.committed()  # members that leave in the open batch
         members = await core.database.group_members(group.key)
