@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.auth.owning import may_hold, owner_after
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
     from perdure.broker.sessions.counts import SessionCounts
     from perdure.broker.sessions.request import SessionRequest
+
+NEAR: Final = 1000
+"""So close to ``limits.sessions_max`` a node of a cluster reads on to the log's end before it says
+that there is room: others may have made so many sessions that it has not read of."""
 
 
 @final
@@ -29,6 +33,8 @@ class SessionGrants:
     def __init__(self, core: BrokerCore, *, session_counts: SessionCounts) -> None:
         self._core = core
         self._session_counts: SessionCounts = session_counts
+        self._promised = 0
+        """New sessions that there was room for, and that the log has not given back yet."""
 
     def check_owner(self, record: SessionRecord, identity: Identity) -> None:
         """Refuse a session that belongs to another user, before anything of it is touched.
@@ -48,6 +54,27 @@ class SessionGrants:
         if limit:
             add(core.metrics.limit_refusals, (limit,))
             raise MqttError(QUOTA_EXCEEDED, "too many sessions")
+
+    async def promise_room(self, request: SessionRequest) -> None:
+        """``check_room`` where other nodes make sessions too; ``redeem`` must follow if it returns.
+
+        The store has those of all nodes, as far as this one has read.
+        """
+        core, peers = self._core, self._core.peers
+        assert peers is not None
+        most = core.limits_config.sessions_max
+        count = await core.database.session_count()
+        if most and count + self._promised + NEAR >= most:
+            core.committer.batch.echo(peers.node, peers.node, 0)
+            await core.pipeline.committed()
+            count = await core.database.session_count()
+        self._session_counts.sessions = count + self._promised
+        self.check_room(request)
+        self._promised += 1
+
+    def redeem(self) -> None:
+        """The session that was promised room is stored, or will not be."""
+        self._promised -= 1
 
     def record(
         self, request: SessionRequest, old: SessionRecord | None, *, epoch: int

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from perdure.broker.sessions.request import SessionRequest
     from perdure.broker.sessions.wills import WillPublisher
     from perdure.broker.shared.subscriptions import SharedSubscriptions
+    from perdure.model import SessionRecord
 
 
 class Deadlines(Protocol):
@@ -161,11 +162,10 @@ class SessionLifecycle:
             now_us = parts.pipeline.now_us = parts.clock.now_us()
             cursor = Cursor(offset=parts.dispatcher.offset)
             if stored is None:
-                if is_new:
-                    self._grants.check_room(request)
-                record = self._grants.record(request, None, epoch=claims.epoch_after(0))
-                if not await claims.claim(record, seen=0, cursor=cursor):
+                claimed = await self._claim_new(request, cursor, is_new=is_new)
+                if claimed is None:
                     continue
+                record = claimed
             else:
                 old = stored.record
                 expired = old.expires_at_us and old.expires_at_us <= now_us
@@ -212,6 +212,20 @@ class SessionLifecycle:
             self._entrance.enter(session, stored)
             return session, resumed
         raise claims.lost_too_often()
+
+    async def _claim_new(
+        self, request: SessionRequest, cursor: Cursor, *, is_new: bool
+    ) -> SessionRecord | None:
+        """Claim a session that nobody has, if there is room; None = somebody was first."""
+        grants, claims = self._grants, self._claims
+        if is_new:
+            await grants.promise_room(request)
+        try:
+            record = grants.record(request, None, epoch=claims.epoch_after(0))
+            return record if await claims.claim(record, seen=0, cursor=cursor) else None
+        finally:
+            if is_new:
+                grants.redeem()
 
     def opened(self, session: LiveSession) -> None:
         """CONNACK is out: let what is owed follow."""
