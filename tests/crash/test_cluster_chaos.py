@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster_processes import ClusterProcesses
-from tests.support.cluster_rounds import FAULTS, ClusterRounds
 from tests.support.seeds import chosen_seed
+from tests.support.wandering_rounds import ALL_FAULTS, WanderingRounds
 
 ROUNDS = int(os.environ.get("PERDURE_CHAOS_ROUNDS") or 2)
 CHOSEN = os.environ.get("PERDURE_CHAOS_FAULTS")
@@ -28,11 +28,13 @@ async def test_a_cluster_keeps_its_promises_through_faults(tmp_path: Path) -> No
     print(f"\n{ROUNDS} rounds; repeat with: PERDURE_CHAOS_ROUNDS={ROUNDS} PERDURE_SEED={SEED}")
     directory = Path(os.environ.get("PERDURE_CHAOS_DIR") or tmp_path)
     directory.mkdir(parents=True, exist_ok=True)
-    cluster = ClusterProcesses(directory, random.Random(SEED), ["storage.outage_max=10s"])
+    cluster = ClusterProcesses(
+        directory, random.Random(SEED), ["storage.outage_max=10s"], has_http=True
+    )
     try:
         await cluster.open()
-        faults = CHOSEN.split(",") if CHOSEN else FAULTS
-        rounds = ClusterRounds(cluster, seed=SEED, say=print, faults=faults)
+        faults = CHOSEN.split(",") if CHOSEN else ALL_FAULTS
+        rounds = WanderingRounds(cluster, seed=SEED, say=print, faults=faults)
         outcome = await rounds.run(ROUNDS)
     finally:
         await cluster.close()

@@ -39,8 +39,10 @@ class ClusterNodeProcess:
         ways: to each Kafka broker, if it goes there by any.
         settings: ``name=value``, besides those of the cluster.
         servers: as ``cluster.kafka``.
+        has_http: whether it has its HTTP interface.
 
     Attributes:
+        http_port: where that is; 0 = nowhere.
         name: as ``node.name``.
         data: its data directory.
         ways: to each Kafka broker.
@@ -55,6 +57,8 @@ class ClusterNodeProcess:
         ways: Sequence[TcpProxy],
         settings: Sequence[str],
         servers: str,
+        *,
+        has_http: bool = False,
     ) -> None:
         self.name = f"n{number}"
         self.data = directory / self.name
@@ -64,12 +68,14 @@ class ClusterNodeProcess:
         self.log = directory / f"{self.name}.log"
         self.step_clock(0)
         port = free_port()
+        self.http_port = free_port() if has_http else 0
         options = (
             f"node.name={self.name}",
             f"node.advertise=127.0.0.1:{port}",
             f"cluster.name={CLUSTER}",
             f"cluster.kafka={servers}",
             f"cluster.dead_after={DEAD_AFTER_S}s",
+            *([f"http.bind=127.0.0.1:{self.http_port}"] if has_http else []),
             *settings,
         )
         command = [sys.executable, "-m", "tests.support.stepped_clock", str(self._clock), "serve"]
@@ -118,6 +124,7 @@ class ClusterProcesses:
         chance: decides where a connection goes.
         settings: of each node, ``name=value``.
         is_direct: nodes talk to Kafka itself; there is no way that could be cut.
+        has_http: whether the first node has its HTTP interface.
 
     Attributes:
         kill_count: processes of nodes that were killed.
@@ -131,6 +138,7 @@ class ClusterProcesses:
         settings: Sequence[str],
         *,
         is_direct: bool = False,
+        has_http: bool = False,
     ) -> None:
         self.kill_count = 0
         self.kafka = KafkaCluster(3)
@@ -145,6 +153,7 @@ class ClusterProcesses:
                 ways,
                 settings,
                 ",".join(f"127.0.0.1:{way.port}" for way in ways) or self.kafka.servers,
+                has_http=has_http and number == 1,
             )
             for number, ways in enumerate(self._ways, 1)
         ]
@@ -237,8 +246,12 @@ class ClusterProcesses:
     async def spawn(self) -> None:
         """Start the nodes that do not run, without waiting."""
         for node in self.nodes:
-            if not node.is_wanted:
-                await node.spawn()
+            await self.spawn_node(node)
+
+    async def spawn_node(self, node: ClusterNodeProcess) -> None:
+        """Start one if it does not run, without waiting."""
+        if not node.is_wanted:
+            await node.spawn()
 
     async def until_listening(self, node: ClusterNodeProcess, *, timeout_s: float = 180.0) -> None:
         """Wait for a node.

@@ -19,7 +19,7 @@ publisher and topic. The rules, for the messages of one publisher on one topic:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Self, final
 
 import msgspec
@@ -107,19 +107,32 @@ class Receipts:
         name: for reports.
         filters: topic filters, each with the maximum QoS that was granted.
         since_us: the subscriber asked for messages from this time only; 0 = all.
+        wants: whether it asked for a message of a publisher by its number.
 
     Attributes:
         count: PUBLISH packets taken, repeats included.
     """
 
-    def __init__(self, name: str, filters: Mapping[str, int], *, since_us: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        filters: Mapping[str, int],
+        *,
+        since_us: int = 0,
+        wants: Callable[[str, int], bool] = lambda publisher, number: True,
+    ) -> None:
         self.name = name
+        self.wants = wants
         self.filters = dict(filters)
         self.since_us = since_us
         self.count = 0
         self.arrivals: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         self.unreadable: list[str] = []
         self._granted: dict[str, int] = {}
+
+    def anew(self) -> Receipts:
+        """Those of the same subscriber, with nothing received."""
+        return Receipts(self.name, self.filters, since_us=self.since_us, wants=self.wants)
 
     def take(self, topic: str, payload: bytes, *, qos: int) -> Stamp | None:
         """Record one delivered message; None if its payload bears no stamp."""
@@ -200,6 +213,10 @@ def audit(
             continue
         name = f"{publisher} {topic}"
         arrivals = arrivals.copy()
+        unwanted = sum(not receipts.wants(publisher, number) for number, _ in arrivals)
+        if unwanted:
+            verdict.foreign += unwanted
+            verdict.note("foreign", f"{name}: {unwanted} messages that were not asked for")
         _audit_arrivals(verdict, name, flow, arrivals, receipts.since_us, granted)
         for qos in () if any_order else (-1,) if strict_order else (0, 1, 2):
             _audit_order(verdict, name, flow, arrivals, qos)
@@ -210,6 +227,8 @@ def audit(
         for index, acknowledged_at_us in enumerate(flow.acknowledged_at_us.copy()):
             owed = flow.qos[index] > 0 and acknowledged_at_us > 0
             if not owed or flow.sent_at_us[index] < receipts.since_us:
+                continue
+            if not receipts.wants(publisher, index + 1):
                 continue
             verdict.expected += 1
             if index + 1 not in seen:

@@ -27,6 +27,7 @@ DISCONNECT: Final = 14
 _SESSION_EXPIRY: Final = 0x11
 _WILL_DELAY = 0x18
 _RECEIVE_MAXIMUM: Final = 0x21
+_USER: Final = 0x26
 _LENGTH_BYTES_MAX: Final = 4
 
 
@@ -137,9 +138,15 @@ def connect(
     return _packet(CONNECT, 0, body)
 
 
-def subscribe(packet_id: int, filters: Sequence[tuple[str, int]], *, protocol: int) -> bytes:
-    """SUBSCRIBE to filters, each with its maximum QoS."""
-    body = packet_id.to_bytes(2, "big") + (b"\0" if protocol >= 5 else b"")
+def subscribe(
+    packet_id: int,
+    filters: Sequence[tuple[str, int]],
+    *,
+    protocol: int,
+    user: Sequence[tuple[str, str]] = (),
+) -> bytes:
+    """SUBSCRIBE to filters, each with its maximum QoS; user properties go out in 5.0 only."""
+    body = packet_id.to_bytes(2, "big") + _user_properties(user, protocol)
     for name, qos in filters:
         body += _string(name) + bytes([qos])
     return _packet(SUBSCRIBE, 2, body)
@@ -154,9 +161,10 @@ def publish(
     dup: bool,
     protocol: int,
     retain: bool = False,
+    user: Sequence[tuple[str, str]] = (),
 ) -> bytes:
-    """PUBLISH at QoS 1 or 2."""
-    body = _string(topic) + packet_id.to_bytes(2, "big") + (b"\0" if protocol >= 5 else b"")
+    """PUBLISH at QoS 1 or 2; user properties go out in 5.0 only."""
+    body = _string(topic) + packet_id.to_bytes(2, "big") + _user_properties(user, protocol)
     return _packet(PUBLISH, (8 if dup else 0) | qos << 1 | int(retain), body + payload)
 
 
@@ -209,6 +217,14 @@ def read_suback(packet: Packet, *, protocol: int) -> list[int]:
         size, position = read_varint(packet.body, position)
         position += size
     return list(packet.body[position:])
+
+
+def _user_properties(user: Sequence[tuple[str, str]], protocol: int) -> bytes:
+    """A packet's properties, of which these are all."""
+    if protocol < 5:
+        return b""
+    pairs = b"".join(bytes([_USER]) + _string(name) + _string(value) for name, value in user)
+    return varint(len(pairs)) + pairs
 
 
 def _packet(kind: int, flags: int, body: bytes) -> bytes:

@@ -137,6 +137,7 @@ class Publisher(Peer):
         ledger: where sent and acknowledged messages are written down.
         clock: wall time in microseconds.
         payload_size: bytes.
+        labels: what a message says besides, as user properties; a publisher of 3.1.1 can't.
     """
 
     def __init__(
@@ -147,8 +148,10 @@ class Publisher(Peer):
         ledger: Ledger,
         clock: Callable[[], int],
         payload_size: int = 32,
+        labels: Callable[[Stamp], Sequence[tuple[str, str]]] = lambda stamp: (),
     ) -> None:
         super().__init__(client_id, protocol=protocol)
+        self._labels = labels
         self.under_way: dict[int, _Outgoing] = {}
         self._ledger = ledger
         self._clock = clock
@@ -225,6 +228,7 @@ class Publisher(Peer):
             dup=dup,
             protocol=self.protocol,
             retain=outgoing.retain,
+            user=self._labels(outgoing.stamp),
         )
 
     def _free_packet_id(self) -> int:
@@ -256,6 +260,7 @@ class Subscriber(Peer):
         hold: share of the acknowledgements that are held back, to be sent in chance order.
         prefix: put before each filter: ``$share/{group}/`` or ``$replay/{from}/``.
         receipts: shared with other members of a group, perhaps; None = its own.
+        content: a content filter, of a 5.0 subscriber; empty = none.
 
     Attributes:
         power_cuts: times that the broker's machine lost its power, to be counted from outside.
@@ -274,6 +279,7 @@ class Subscriber(Peer):
         hold: float = 0.0,
         prefix: str = "",
         receipts: Receipts | None = None,
+        content: str = "",
     ) -> None:
         super().__init__(client_id, protocol=protocol)
         self.filters = tuple(filters)
@@ -283,6 +289,7 @@ class Subscriber(Peer):
         self._has_feeds = False
         self.is_subscribed = False
         self._prefix = prefix
+        self._properties = [("filter", content)] if content else []
         self.hold = hold
         self.window = 0
         self._chance = chance
@@ -294,7 +301,7 @@ class Subscriber(Peer):
 
     def forget_messages(self) -> None:
         """Start a new count; the session and its exchanges go on."""
-        self.receipts = Receipts(self.client_id, dict(self.filters))
+        self.receipts = self.receipts.anew()
         self._deliveries.clear()
 
     def begin_anew(self) -> None:
@@ -319,7 +326,9 @@ class Subscriber(Peer):
         """SUBSCRIBE, also again: then retained messages come once more, and nothing is lost."""
         self._has_feeds = self._has_feeds or self.is_subscribed
         filters = [(self._prefix + name, qos) for name, qos in self.filters]
-        return packets.subscribe(SUBSCRIBE_ID, filters, protocol=self.protocol)
+        return packets.subscribe(
+            SUBSCRIBE_ID, filters, protocol=self.protocol, user=self._properties
+        )
 
     def on_packet(self, packet: Packet) -> bytes:
         """Take messages and their releases."""

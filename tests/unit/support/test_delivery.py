@@ -139,6 +139,17 @@ def test_a_replay_owes_what_was_sent_since_and_nothing_older() -> None:
     assert breaches(audit(ledger, received((1, 1), (3, 1), since_us=22))) == {"foreign": 1}
 
 
+def test_who_asks_by_content_is_owed_that_and_nothing_else() -> None:
+    receipts = Receipts("s", {"site/#": 2}, wants=lambda publisher, number: number % 2 == 1)
+    for number in (1, 2):
+        receipts.take(TOPIC, Stamp("p", number).encode(24), qos=1)
+    assert breaches(audit(published(1, 1, 1), receipts)) == {"foreign": 1, "lost": 1}
+    again = receipts.anew()
+    for number in (1, 3):
+        again.take(TOPIC, Stamp("p", number).encode(24), qos=1)
+    assert breaches(audit(published(1, 1, 1), again)) == {}
+
+
 def test_the_examples_are_bounded() -> None:
     verdict = audit(published(*[1] * 50), received())
     assert verdict.lost == 50
