@@ -21,6 +21,7 @@
         StorageLocked                   terminal: another process owns the directory
         LogTruncated                    terminal: the shared log has dropped what a node needs
         LogShorter                      terminal: the shared log has lost what a node has seen
+        NodeNameTaken                   terminal: another process is this node of the cluster
         RecordTooLarge                  terminal: no record of the shared log holds it
 
 Each class has a ``code`` that never changes; tests and clients compare codes, not texts.
@@ -215,6 +216,13 @@ class LogShorter(StorageError):
     """The shared log ends before a position that a node has reached already."""
 
     code = "log_shorter"
+
+
+@final
+class NodeNameTaken(StorageError):
+    """Another process has joined the cluster under the name of this one."""
+
+    code = "node_name_taken"
 
 
 @final

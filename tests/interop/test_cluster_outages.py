@@ -16,6 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from perdure.cli.exit_codes import ExitCode
 from tests import servers
 from tests.support.bounds import HANG_S
 from tests.support.kafka import KafkaCluster
@@ -120,6 +121,59 @@ def _goes_through_an_outage(kafka: KafkaCluster, broker: ProcessBroker) -> None:
     while found[-1].payload != b"after":
         found.append(back.take_publish())
     assert [each.payload for each in found if each.qos == 2] == [b"waits", b"after"]
+
+
+def test_a_name_that_is_given_twice_ends_the_first_with_a_word(
+    kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    """Not with a code after which a supervisor starts it again: the two would take turns."""
+    first = node(kafka, tmp_path / "first")
+    first.start()
+    settings = first.options.settings
+    again = {"cluster__name": settings["cluster.name"], "node__name": settings["node.name"]}
+    second = node(kafka, tmp_path / "second", **again)
+    second.start()
+    assert first.wait() == ExitCode.CONFIG
+    assert "another process has joined the cluster as node" in first.log_tail()
+    assert "node.name" in first.log_tail()
+    second.ensure_running()
+    second.close()
+
+
+def test_a_refused_user_is_told_and_not_waited_for(tmp_path: Path) -> None:
+    """Kafka closes the connection; to who only asks for topics it looks as if it were away."""
+    kafka = KafkaCluster(1)
+    (broker,) = kafka.brokers
+    port = free_port()
+    plain, guarded = f"PLAINTEXT://{broker.address}", f"GUARDED://127.0.0.1:{port}"
+    broker.options = {
+        **broker.options,
+        "listeners": f"{plain},CONTROLLER://127.0.0.1:{broker.controller_port},{guarded}",
+        "advertised.listeners": f"{plain},{guarded}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,"
+        "GUARDED:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.guarded.plain.sasl.jaas.config": "org.apache.kafka.common.security.plain."
+        'PlainLoginModule required user_ada="right";',
+    }
+    with kafka:
+        for password, code in (("right", ExitCode.OK), ("wrong", ExitCode.UNAVAILABLE)):
+            options = "security.protocol=SASL_PLAINTEXT,sasl.mechanism=PLAIN"
+            asks = node(
+                kafka,
+                tmp_path / password,
+                cluster__kafka=f"127.0.0.1:{port}",
+                cluster__kafka_options=f"[{options},sasl.username=ada,sasl.password={password}]",
+            )
+            if code == ExitCode.OK:
+                asks.start()
+                assert asks.stop() == code
+                continue
+            asks.spawn()
+            assert asks.wait() == code
+            assert "Kafka refuses the user" in asks.log_tail()
+            assert "cluster.kafka_options" in asks.log_tail()
 
 
 def test_a_start_that_gives_up_and_one_that_cannot_help_itself(

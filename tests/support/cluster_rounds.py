@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, final
+from typing import Final
 
 from tests.support.cluster_processes import DEAD_AFTER_S, ClusterNodeProcess, ClusterProcesses
 from tests.support.delivery import Receipts, Stamp
@@ -59,7 +59,6 @@ KEEP_SHARE: Final = 0.1
 """Of the messages that are retained."""
 
 
-@final
 class ClusterRounds(KillRounds):
     """A run of many rounds on one cluster.
 

@@ -160,9 +160,18 @@ class WanderingRounds(ClusterRounds):
     async def _round(self, *, first: bool) -> None:
         await super()._round(first=first)
         if len(self._replays) < REPLAYS_MAX:
-            self._begin_replay()
+            connection = self._begin_replay()
+            while not connection.peer.is_subscribed and connection.peer.connection_count < 2:
+                self._cluster.check()
+                await asyncio.sleep(TICK_S)
+            if connection.peer.connection_count < 2:
+                self._replays.append(connection)
+                self._subscribers.append(connection)
+            else:
+                # It has asked twice, and is given the past twice.
+                await connection.close()
 
-    def _begin_replay(self) -> None:
+    def _begin_replay(self) -> PeerConnection[Subscriber]:
         """Somebody asks for what there was since some moment of this chapter, and goes on."""
         now_us = _now_us() // _US_PER_MS
         since_us = self._chance.randint(self._chapter_begun_us // _US_PER_MS, now_us) * _US_PER_MS
@@ -176,9 +185,7 @@ class WanderingRounds(ClusterRounds):
             receipts=Receipts(name, dict(filters), since_us=since_us),
         )
         peer.forgives = self.forgives
-        connection = PeerConnection(peer, self._broker.place())
-        self._replays.append(connection)
-        self._subscribers.append(connection)
+        return PeerConnection(peer, self._broker.place())
 
     # -- faults ------------------------------------------------------------------------------
 

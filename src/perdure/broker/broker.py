@@ -32,6 +32,7 @@ from perdure.errors import (
     FormatTooNew,
     LogShorter,
     LogTruncated,
+    NodeNameTaken,
     StorageError,
     StorageLocked,
     StorageUnavailable,
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
 
 RECOVERY_INTERVAL_US: Final = 1_000_000
 """How often a failed store is asked whether it is there again."""
+
+_GONE: Final = (Fenced, FormatTooNew, LogShorter, LogTruncated, NodeNameTaken, StorageLocked)
+"""A store that may be another process's by now does not come back to this one."""
 
 
 @final
@@ -262,7 +266,7 @@ class Broker:
         any more: it is not coming back to this one."""
         if not self.services.database.capabilities.may_be_taken:
             return False
-        if not isinstance(error, Fenced | StorageLocked | FormatTooNew | LogShorter | LogTruncated):
+        if not isinstance(error, _GONE):
             return False
         # Raised in a task of the broker's: that ends the process with the error's exit code.
         self.services.scheduler.spawn(_raise(error), name="fenced")

@@ -12,6 +12,7 @@ from perdure.errors import (
     FilterInUse,
     FormatTooNew,
     MqttError,
+    NodeNameTaken,
     PerdureError,
     StartTimeout,
     StorageCorrupt,
@@ -59,7 +60,7 @@ def exit_code_of(error: PerdureError) -> ExitCode:
     """The exit code for an error that ends a command."""
     if isinstance(error, CommandFailed):
         return error.exit_code
-    if isinstance(error, ConfigError):
+    if isinstance(error, ConfigError | NodeNameTaken):
         return ExitCode.CONFIG
     if isinstance(error, AddressUnavailable):
         return ExitCode.TEMPORARY if error.permitted else ExitCode.NOT_PERMITTED

@@ -12,7 +12,7 @@ from perdure.clock import SystemClock
 from perdure.config import plugged
 from perdure.config.cluster_rules import options_of
 from perdure.config.schema import Config
-from perdure.errors import StorageError, StorageUnavailable
+from perdure.errors import ConfigError, StorageError, StorageUnavailable
 from perdure.observe.logs import get_logger
 from perdure.server.cluster_part import ClusterStore, topic_of
 from perdure.server.log_clock import LogClock
@@ -21,6 +21,7 @@ from perdure.server.stores import open_embedded
 from perdure.server.systemd import Notifier
 from perdure.server.waiting_room import WaitingRoom
 from perdure.storage.ordered.contract import OrderedLog
+from perdure.storage.ordered.earlier import IN_FLIGHT_MAX
 from perdure.storage.ordered.replica import Replica
 from perdure.storage.rocksdb.engine import Engine, EngineFactory
 from perdure.storage.rocksdb.store import RocksDatabase
@@ -66,6 +67,11 @@ async def open_cluster(config: Config, *, engine: EngineFactory = Engine) -> Clu
 
     async def open_log() -> OrderedLog:
         opened: OrderedLog = await kafka.open(settings, timeout_s=TRY_S)
+        try:
+            check_packets(config, opened.record_bytes_max)
+        except ConfigError:
+            await opened.close()
+            raise
         return opened
 
     loop = asyncio.get_running_loop()
@@ -94,6 +100,24 @@ async def open_cluster(config: Config, *, engine: EngineFactory = Engine) -> Clu
         members=[member.name for member in replica.members.current()],
     )
     return store
+
+
+def check_packets(config: Config, record_bytes_max: int) -> None:
+    """Whether every message that clients may send fits into the log.
+
+    One is split where it is larger than a record; more is on its way than one message of a turn.
+
+    Raises:
+        ConfigError: it would not fit.
+    """
+    most = record_bytes_max * IN_FLIGHT_MAX // 2
+    if config.mqtt.packet_size_max > most:
+        raise ConfigError(
+            f"clients may send {config.mqtt.packet_size_max} bytes, and the log takes {most} at "
+            f"once: a record of topic {topic_of(config)} has {record_bytes_max}",
+            path="mqtt.packet_size_max",
+            hint="lower it, or raise max.message.bytes of the topic",
+        )
 
 
 async def _joined(replica: Replica, config: Config) -> None:

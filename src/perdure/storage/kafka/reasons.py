@@ -11,6 +11,7 @@ from perdure.errors import StorageError, StorageUnavailable
 _UNREACHABLE: Final = "no Kafka broker answers"
 _GONE: Final = "the topic does not exist any more"
 _GONE_HINT: Final = "it was deleted, or cluster.kafka names another Kafka than before"
+_PROTOCOL: Final = "security.protocol"
 _RIGHTS: Final = "Kafka does not let this user"
 
 _REASONS: Final[dict[int, tuple[str, str]]] = {
@@ -109,6 +110,9 @@ def reason_of(error: KafkaError) -> Reason:
         error: as librdkafka reports it.
     """
     text, hint = _REASONS.get(error.code(), ("Kafka reports an error", ""))
+    if _PROTOCOL in error.str():
+        # librdkafka's guess where a broker closes a connection that has just begun.
+        hint = f"check {_PROTOCOL} in cluster.kafka_options: the listener may want TLS or SASL"
     return Reason(text, hint, error.str())
 
 

@@ -35,11 +35,25 @@ log = get_logger("storage")
 REQUEST_BYTES: Final = 1024
 """What a record takes in a request besides its value, at most."""
 
+RETENTION_MS_MIN: Final = 3600 * 1000
+"""Below this a topic is refused: a restart that takes longer would cost a node its state."""
+
+RETENTION_MS_SHORT: Final = 24 * 3600 * 1000
+"""Below this it is told that a node, or a backup, soon can't read on."""
+
+RETENTION_BYTES_MIN: Final = 1024 * 1024 * 1024
+"""Below this a topic is refused: an hour of many messages has more."""
+
+RECORD_BYTES_MIN: Final = 64 * 1024
+"""Below this a topic is refused: what a message brings with it must fit into one record."""
+
 _CALL_TIMEOUT_S: Final = 5.0
 ANSWER_TIMEOUT_S: Final = 2 * _CALL_TIMEOUT_S
 """By then librdkafka should have said that its call has timed out."""
 
 _RETRY_S: Final = 0.2
+_MESSAGE_BYTES: Final = "1048588"
+"""What Kafka takes where nobody says otherwise."""
 
 # A topic that was made a moment ago, or brokers that just started: they go away by themselves.
 _PASSING: Final = frozenset(
@@ -54,6 +68,16 @@ _PASSING: Final = frozenset(
         KafkaError.NOT_CONTROLLER,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.INVALID_REPLICATION_FACTOR,
+    }
+)
+
+# What a connection says, and what a call that only times out does not.
+_LASTING: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._SSL,
+        KafkaError._UNSUPPORTED_FEATURE,
     }
 )
 
@@ -107,12 +131,35 @@ def _wanted(
             "what was acknowledged must be on two machines",
         ),
         (
+            "retention.ms",
+            _is_unbounded_or(options.get("retention.ms"), RETENTION_MS_MIN),
+            str(settings.retention_ms),
+            "a node that is away for longer than that, or joins later, could not read on",
+        ),
+        (
+            "retention.bytes",
+            _is_unbounded_or(options.get("retention.bytes"), RETENTION_BYTES_MIN),
+            "-1",
+            "records would be gone before a node that was away has read them",
+        ),
+        (
+            "max.message.bytes",
+            int(options.get("max.message.bytes", _MESSAGE_BYTES)) >= RECORD_BYTES_MIN,
+            _MESSAGE_BYTES,
+            "no message that is larger could enter the log",
+        ),
+        (
             "flush.messages",
             not settings.fsync or options.get("flush.messages") == "1",
             "1",
             "cluster.durability is fsync",
         ),
     ]
+
+
+def _is_unbounded_or(text: str | None, least: int) -> bool:
+    value = int(text or -1)
+    return value < 0 or value >= least
 
 
 def facts(settings: KafkaSettings, options: Mapping[str, str], replicas: int) -> TopicFacts:
@@ -142,7 +189,7 @@ def facts(settings: KafkaSettings, options: Mapping[str, str], replicas: int) ->
             path="cluster.name",
             hint="add replicas, or lower min.insync.replicas",
         )
-    request_bytes_max = int(options.get("max.message.bytes", "1048588"))
+    request_bytes_max = int(options.get("max.message.bytes", _MESSAGE_BYTES))
     return TopicFacts(
         request_bytes_max - REQUEST_BYTES,
         request_bytes_max,
@@ -165,12 +212,18 @@ def ensure(settings: KafkaSettings, *, timeout_s: float = OPEN_TIMEOUT_S) -> Top
         StorageError: it does not let us.
     """
     settings.check()
-    told: list[KafkaError] = []
+    told: dict[int, KafkaError] = {}
+
+    def hear(error: KafkaError) -> None:
+        told[error.code()] = error
+
     try:
-        admin = AdminClient({**settings.shared(), "error_cb": told.append})  # type: ignore[dict-item]
+        admin = AdminClient({**settings.shared(), "error_cb": hear})  # type: ignore[dict-item]
     except KafkaException as error:
         raise ConfigError(
-            f"librdkafka refuses the settings: {error.args[0].str()}", path="cluster.kafka_options"
+            f"librdkafka refuses the settings: {error.args[0].str()}",
+            path="cluster.kafka_options",
+            hint="a list of name=value, as librdkafka has them",
         ) from error
     deadline = time.monotonic() + timeout_s
     while True:
@@ -179,16 +232,26 @@ def ensure(settings: KafkaSettings, *, timeout_s: float = OPEN_TIMEOUT_S) -> Top
             return _ensure_once(admin, settings, min(left_s, _CALL_TIMEOUT_S))
         except KafkaException as error:
             reason: KafkaError = error.args[0]
-            fatal = [each for each in told if each.code() not in _PASSING]
-            if reason.code() not in _PASSING or fatal or time.monotonic() > deadline:
-                # What the connections say (a refused password) explains a time-out.
-                if fatal or reason.code() not in _PASSING:
-                    raise refused(fatal[0] if fatal else reason, settings.servers) from error
-                raise _explained(reason, settings) from error
+            if reason.code() not in _PASSING:
+                raise refused(reason, settings.servers) from error
+            if time.monotonic() > deadline:
+                # Nobody is told before this is called.
+                admin.poll(0)
+                raise _explained(reason, told, settings) from error
             time.sleep(_RETRY_S)
 
 
-def _explained(error: KafkaError, settings: KafkaSettings) -> StorageError:
+def _explained(
+    error: KafkaError, told: Mapping[int, KafkaError], settings: KafkaSettings
+) -> StorageError:
+    """What a call that has failed in time means, with what connections have said meanwhile."""
+    for code, other in told.items():
+        if code in _LASTING:
+            return refused(other, settings.servers)
+    for code in (KafkaError._RESOLVE, KafkaError._TRANSPORT):
+        # The call says that it has failed, the connection why.
+        if error.code() == KafkaError._TRANSPORT and code in told:
+            return unavailable(told[code], settings.servers)
     if error.code() == KafkaError.INVALID_REPLICATION_FACTOR:
         return StorageUnavailable(f"{settings.servers}: too few brokers: {error.str()}")
     return unavailable(error, settings.servers)
@@ -214,7 +277,28 @@ def _ensure_once(admin: AdminClient, settings: KafkaSettings, wait_s: float) -> 
     described = admin.describe_configs([resource], request_timeout=_CALL_TIMEOUT_S)
     options = _answer(described[resource])
     texts = {name: str(entry.value) for name, entry in options.items()}
-    return facts(settings, texts, len(topic.partitions[0].replicas))
+    found_facts = facts(settings, texts, len(topic.partitions[0].replicas))
+    _warn(settings, found_facts, broker_count=len(found.brokers))
+    return found_facts
+
+
+def _warn(settings: KafkaSettings, found: TopicFacts, *, broker_count: int) -> None:
+    """Tell what breaks no promise of a running node, and yet should be changed."""
+    if found.replicas < min(settings.replicas, broker_count):
+        log.warning(
+            "kafka.topic_few_replicas",
+            topic=settings.topic,
+            replicas=found.replicas,
+            wanted=min(settings.replicas, broker_count),
+            hint="kafka-reassign-partitions.sh gives it more",
+        )
+    if 0 <= found.retention_ms < RETENTION_MS_SHORT:
+        log.warning(
+            "kafka.topic_short_retention",
+            topic=settings.topic,
+            hours=round(found.retention_ms / 3_600_000, 1),
+            hint="a node that is away for longer must join again: raise retention.ms of the topic",
+        )
 
 
 def _answer(asked: Future[T]) -> T:

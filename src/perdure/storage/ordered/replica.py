@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from perdure.errors import Fenced, StorageError, StorageUnavailable
+from perdure.errors import NodeNameTaken, StorageError, StorageUnavailable
 from perdure.storage.batch import Batch
 from perdure.storage.capabilities import Capabilities
 from perdure.storage.ordered.contract import LogRecord, OrderedLog
@@ -346,9 +346,9 @@ class Replica(ReadThrough):
             self._tell_owed()  # it was applied before this
             if ended.ending is Ending.REPLACED:
                 self._fail(
-                    Fenced(
-                        f"another process is node {self._node} of the cluster",
-                        hint="give each node a node.name of its own",
+                    NodeNameTaken(
+                        f"another process has joined the cluster as node {self._node}",
+                        hint="give each node a node.name of its own, and start this one again",
                     )
                 )
             elif ended.ending is not Ending.LEFT:

@@ -6,9 +6,11 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
-from perdure.errors import ConfigError, StorageUnavailable
+from perdure.errors import ConfigError, StorageError, StorageUnavailable
 from perdure.storage.kafka import topic
+from perdure.storage.kafka.reasons import reason_of
 from perdure.storage.kafka.settings import KafkaSettings
 from perdure.storage.kafka.topic import REQUEST_BYTES, ensure, facts
 from tests.support.process import free_port
@@ -40,6 +42,9 @@ def test_a_good_topic_tells_what_it_takes() -> None:
         ("message.timestamp.type", "CreateTime"),
         ("unclean.leader.election.enable", "true"),
         ("min.insync.replicas", "1"),
+        ("retention.ms", "3599999"),
+        ("retention.bytes", "1073741823"),
+        ("max.message.bytes", "65535"),
     ],
 )
 def test_what_breaks_a_promise_is_refused_with_the_command(name: str, value: str) -> None:
@@ -49,6 +54,20 @@ def test_what_breaks_a_promise_is_refused_with_the_command(name: str, value: str
     assert value in refused.value.message
     assert "kafka-configs.sh" in refused.value.hint
     assert f"--add-config {name}=" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("retention.ms", "-1"),
+        ("retention.ms", "3600000"),
+        ("retention.bytes", "-1"),
+        ("retention.bytes", "1073741824"),
+        ("max.message.bytes", "65536"),
+    ],
+)
+def test_what_breaks_none_is_taken(name: str, value: str) -> None:
+    assert facts(SETTINGS, {**GOOD, name: value}, 3).replicas == 3
 
 
 def test_a_single_copy_is_one_machine_and_says_so() -> None:
@@ -111,7 +130,51 @@ def test_a_kafka_that_is_silent_is_not_there_yet(monkeypatch: pytest.MonkeyPatch
         def create_topics(self, topics: list[Any], **_: object) -> dict[str, Future[None]]:
             return {each.topic: Future() for each in topics}
 
+        def poll(self, timeout: float) -> int:
+            return 0
+
     monkeypatch.setattr(topic, "AdminClient", Silent)
     monkeypatch.setattr(topic, "ANSWER_TIMEOUT_S", 0.0)
     with pytest.raises(StorageUnavailable, match="in time"):
         ensure(SETTINGS, timeout_s=0)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_lasting", "said"),
+    [
+        (KafkaError._AUTHENTICATION, True, "refuses the user"),
+        (KafkaError._SSL, True, "TLS"),
+        (KafkaError._RESOLVE, False, "cannot be resolved"),
+        (KafkaError._TRANSPORT, False, "what librdkafka says"),
+        (KafkaError._ALL_BROKERS_DOWN, False, "does not answer"),
+    ],
+)
+def test_what_connections_say_explains_a_call_that_times_out(
+    monkeypatch: pytest.MonkeyPatch, code: int, is_lasting: bool, said: str
+) -> None:
+    """librdkafka tells it only to who polls; a refused password would look like an outage."""
+
+    class Refused:
+        def __init__(self, options: dict[str, Any]) -> None:
+            self._hear = options["error_cb"]
+
+        def list_topics(self, timeout: float) -> None:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+        def poll(self, timeout: float) -> int:
+            self._hear(KafkaError(code, "what librdkafka says"))
+            return 1
+
+    monkeypatch.setattr(topic, "AdminClient", Refused)
+    with pytest.raises(StorageError, match=said) as refused:
+        ensure(SETTINGS, timeout_s=0)
+    assert isinstance(refused.value, StorageUnavailable) != is_lasting
+    assert refused.value.hint
+
+
+def test_a_closed_connection_names_the_protocol() -> None:
+    """A listener that wants TLS or SASL says nothing to who comes without."""
+    said = "Disconnected: verify that security.protocol is correctly configured"
+    reason = reason_of(KafkaError(KafkaError._TRANSPORT, said))
+    assert "security.protocol" in reason.hint
+    assert "network" in reason_of(KafkaError(KafkaError._TRANSPORT, "refused")).hint
