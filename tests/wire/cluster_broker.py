@@ -63,8 +63,13 @@ class ClusterBroker(Broker):
         return max(node.stop() for node in self.nodes)
 
     def kill9(self, *, start: bool = True) -> None:
-        """Kills one node, which one decides chance, and starts it again."""
-        self._chance.choice(self.nodes).kill9(start=start)
+        """Kills one node, which one decides chance, and starts it again; where nobody is to be
+        there afterwards, all of them."""
+        if start:
+            self._chance.choice(self.nodes).kill9()
+        else:
+            for node in self.nodes:
+                node.kill9(start=False)
 
     def ensure_running(self) -> None:
         """Starts nodes again that a case before has lost."""

@@ -77,9 +77,10 @@ def _is_chosen(item: pytest.Item) -> bool:
     if not isinstance(item, pytest.Function) or "broker" not in item.fixturenames:
         return True
     transport = item.callspec.params.get("broker")
+    is_cluster = transport == "cluster" or servers.BACKEND == "cluster"
+    if is_cluster and item.get_closest_marker("alone"):
+        return False
     if transport == "cluster":
-        if item.get_closest_marker("alone"):
-            return False
         return ON_CLUSTER or digest(_plain_name(item)) % ON_SOCKETS_TOO == 1
     if transport != "sockets" or ALL_ON_SOCKETS or not is_possible(_options(item.module)):
         return True

@@ -15,6 +15,7 @@ from tests.wire.process_broker import ProcessBroker
 pytestmark = [
     pytest.mark.skipif(SUBJECT != "perdure", reason="bans are Perdure's own"),
     pytest.mark.sockets(only=True),  # the command line wants a process
+    pytest.mark.alone,  # and tells what it did to the clients of the node that was asked
 ]
 
 
