@@ -12,6 +12,7 @@ from importlib.util import find_spec
 
 from benchmarks import (
     cluster,
+    cluster_join,
     dashboard,
     filters,
     layouts,
@@ -30,6 +31,7 @@ BENCHMARKS |= {
     "persistence": persistence.run,
     "filters": filters.run,
     "cluster": cluster.run,
+    "cluster-join": cluster_join.run,
     "dashboard": dashboard.run,
     "registry": registry.run,
 }

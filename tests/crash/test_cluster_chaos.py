@@ -6,8 +6,10 @@ come (with commas between), ``PERDURE_CHAOS_DIR`` is where data and output stay.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,14 @@ async def test_a_cluster_keeps_its_promises_through_faults(tmp_path: Path) -> No
     assert outcome.published > 0
     assert outcome.delivered > 0
     assert rounds.verified > 0
+    # What clients have seen, and what each node has on its disk.
+    if find_spec("pyarrow") is not None:
+        from perdure.pipeline.jobs.audit import LedgerLine, audit, text_stamp
+        from perdure.pipeline.options import ReadOptions
+
+        ledger = [LedgerLine(*line) for line in rounds.acknowledged]
+        for node in cluster.nodes:
+            options = ReadOptions(str(node.data))
+            found = await asyncio.to_thread(audit, options, stamp=text_stamp, ledger=ledger)
+            assert found.problems == (), node.name
+            assert found.acknowledged == len(ledger)

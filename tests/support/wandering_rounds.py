@@ -91,6 +91,7 @@ class WanderingRounds(ClusterRounds):
 
     Attributes:
         joined: nodes that came from a checkpoint.
+        acknowledged: topic, publisher and number of all messages that were.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class WanderingRounds(ClusterRounds):
     ) -> None:
         super().__init__(cluster, seed=seed, say=say, faults=faults, chapter_rounds=chapter_rounds)
         self.joined = 0
+        self.acknowledged: list[tuple[str, str, int]] = []
         self._banned: set[str] = set()
         self._replays: list[PeerConnection[Subscriber]] = []
         self._chapter_begun_us = 0
@@ -261,6 +263,15 @@ class WanderingRounds(ClusterRounds):
             await asyncio.sleep(TICK_S)
 
     # -- what must hold ----------------------------------------------------------------------
+
+    def _audit(self) -> None:
+        super()._audit()
+        self.acknowledged += [
+            (topic, publisher, number)
+            for (publisher, topic), flow in self._ledger.flows.items()
+            for number, at_us in enumerate(flow.acknowledged_at_us, 1)
+            if at_us
+        ]
 
     async def _drain(self) -> None:
         await super()._drain()

@@ -40,6 +40,7 @@ def fetch_checkpoint(
     ca_file: str = "",
     copied: Copied = lambda _: None,
     checking: Callable[[], None] = lambda: None,
+    rows: bool = False,
 ) -> BackupManifest:
     """Make a data directory from a checkpoint of a peer.
 
@@ -51,6 +52,7 @@ def fetch_checkpoint(
         ca_file: certificates that the peer's must be signed by; empty = those of the machine.
         copied: told of each piece, bytes.
         checking: told that all of it has come.
+        rows: verify each row too.
 
     Raises:
         ConfigError: the URL or the token is wrong, or the directory is not empty.
@@ -74,7 +76,9 @@ def fetch_checkpoint(
         if answer.status != 200:
             raise _refused(url, answer)
         try:
-            return take_stream(answer, data, config=config, copied=copied, checking=checking)
+            return take_stream(
+                answer, data, config=config, copied=copied, checking=checking, rows=rows
+            )
         except http.client.HTTPException as error:
             raise StorageUnavailable(f"{url}: the checkpoint ended early: {error!r}") from error
     finally:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, final
 
-from perdure.backup.manifest import BackupFile
+from perdure.backup.manifest import BackupFile, BackupManifest
 from perdure.backup.taking import SPARE_BYTES
 from perdure.config.schema import RocksdbConfig
 from perdure.config.units import format_size
@@ -23,6 +23,7 @@ from perdure.errors import ConfigError, StorageCorrupt, StorageFull
 from perdure.files import sync_directory
 from perdure.storage.rocksdb.directory import LOCK_NAME, RESTORING_NAME, DirectoryLock
 from perdure.storage.rocksdb.inspection import inspect
+from perdure.storage.rocksdb.store import RocksDatabase
 from perdure.storage.rocksdb.synced import unusable
 
 _IGNORED: Final = frozenset({LOCK_NAME, RESTORING_NAME, "lost+found"})
@@ -105,6 +106,25 @@ class Filling:
                 f"what was restored does not hold: {shown}"
                 + (more if len(found) > _FINDINGS_SHOWN else ""),
                 hint="restore another backup with --backup; perdure backup list shows them",
+            )
+
+    def check_opens(self, config: RocksdbConfig, manifest: BackupManifest) -> None:
+        """Verify that a database is there, and the one that was described. Costs no row a look.
+
+        Raises:
+            StorageError: it is not.
+        """
+        database = RocksDatabase.open(self.path, config=config, read_only=True)
+        try:
+            marks = database.marks
+            found = (marks.last_offset, marks.session_count, marks.retained_count)
+            wanted = (manifest.position, manifest.sessions, manifest.retained)
+            count = sum(each.message_count for each in database.generations())
+        finally:
+            database.close()
+        if (*found, count) != (*wanted, manifest.messages):
+            raise StorageCorrupt(
+                "what came is not the database that was described", hint="fetch it again"
             )
 
     def finish(self) -> None:

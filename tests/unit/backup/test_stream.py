@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from perdure.backup import filling
 from perdure.backup.fetching import PATH, fetch_checkpoint
+from perdure.backup.manifest import decode_manifest, encode_manifest
 from perdure.backup.stream import MANIFEST, checkpoint_stream, take_stream
 from perdure.cli.main import run
 from perdure.errors import ConfigError, PerdureError, StorageCorrupt, StorageUnavailable
@@ -129,6 +132,37 @@ def test_a_stream_that_ends_early_or_was_changed(data: Path, tmp_path: Path) -> 
     assert started(to)
     with pytest.raises(ConfigError, match="not empty"):
         take_stream(io.BytesIO(whole), to, config=CONFIG)
+
+
+def test_a_manifest_that_describes_another_database(data: Path, tmp_path: Path) -> None:
+    """Checksums alone do not say that all of it belongs together."""
+    whole = stream_of(data)
+    with tarfile.open(fileobj=io.BytesIO(whole)) as tar:
+        content = tar.extractfile(MANIFEST)
+        assert content is not None
+        told = decode_manifest(content.read(), MANIFEST)
+        at = tar.getmember(MANIFEST).offset_data
+    for name in ("position", "sessions", "retained", "messages"):
+        other = encode_manifest(msgspec.structs.replace(told, **{name: getattr(told, name) + 1}))
+        info = tarfile.TarInfo(MANIFEST)
+        info.size = len(other)
+        changed = whole[: at - tarfile.BLOCKSIZE] + info.tobuf(tarfile.GNU_FORMAT) + other
+        with pytest.raises(StorageCorrupt, match="described"):
+            take_stream(
+                io.BytesIO(changed.ljust(len(whole) + 8192, b"\0")), tmp_path / "to", config=CONFIG
+            )
+        assert not started(tmp_path / "to")
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+def test_rows_are_looked_at_for_who_asks(
+    is_wanted: bool, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Path] = []
+    monkeypatch.setattr(filling, "inspect", lambda path, _: looked.append(path) or ())
+    take_stream(io.BytesIO(stream_of(data)), tmp_path / "to", config=CONFIG, rows=is_wanted)
+    assert bool(looked) == is_wanted
+    assert started(tmp_path / "to")
 
 
 @pytest.mark.parametrize("name", ["../x.sst", "/tmp/000001.sst", "side.file", "admin.sock"])
