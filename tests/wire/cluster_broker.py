@@ -63,13 +63,13 @@ class ClusterBroker(Broker):
         return max(node.stop() for node in self.nodes)
 
     def kill9(self, *, start: bool = True) -> None:
-        """Kills one node, which one decides chance, and starts it again; where nobody is to be
-        there afterwards, all of them."""
+        """Kills all nodes at once, as the one broker dies, and starts them again: which of them a
+        client of a case is at, nobody knows. That one node dies is for ``tests/interop`` and
+        ``tests/crash``."""
+        for node in self.nodes:
+            node.kill9(start=False)
         if start:
-            self._chance.choice(self.nodes).kill9()
-        else:
-            for node in self.nodes:
-                node.kill9(start=False)
+            self.start()
 
     def ensure_running(self) -> None:
         """Starts nodes again that a case before has lost."""
