@@ -11,6 +11,7 @@ import os
 import random
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +19,17 @@ from tests.support.cluster_processes import ClusterProcesses
 from tests.support.seeds import chosen_seed
 from tests.support.wandering_rounds import ALL_FAULTS, WanderingRounds
 
+if TYPE_CHECKING:
+    from perdure.pipeline.jobs.audit import Problem
+
 ROUNDS = int(os.environ.get("PERDURE_CHAOS_ROUNDS") or 2)
 CHOSEN = os.environ.get("PERDURE_CHAOS_FAULTS")
 SEED = chosen_seed()
+
+
+def is_of_wills(problem: Problem) -> bool:
+    """Nothing orders wills of different connections that become due on two nodes."""
+    return problem.kind == "order" and problem.subject.startswith("wills/")
 
 
 @pytest.mark.kafka
@@ -55,5 +64,6 @@ async def test_a_cluster_keeps_its_promises_through_faults(tmp_path: Path) -> No
         for node in cluster.nodes:
             options = ReadOptions(str(node.data))
             found = await asyncio.to_thread(audit, options, stamp=text_stamp, ledger=ledger)
-            assert found.problems == (), node.name
+            problems = [each for each in found.problems if not is_of_wills(each)]
+            assert problems == [], node.name
             assert found.acknowledged == len(ledger)
