@@ -1,12 +1,14 @@
 """Several entries of one private stream in one value: what a group gives to a member in one step.
 
 As rows of their own they would repeat the group's key and the flags, and cost a key each in the
-write-ahead log and in memory, and another when they are trimmed. Integers are big-endian::
+write-ahead log and in memory, and another when they are trimmed. Messages that stand behind each
+other in the log, of one publisher to one topic, are one piece. Integers are big-endian::
 
-    kind=2 (1) | flags (1) | identifier count (2) | group key length (2) | count (2)
+    kind=2 (1) | flags (1) | identifier count (2) | group key length (2) | piece count (2)
       | identifiers (4 each) | group key
-      | ( offset (8) | topic length (2) | message length (4) ) each | ( topic | message ) each
-    flags, message: as those of an inbox entry (``codec``)
+      | ( last offset (8) | topic length (2) | length (4) ) each | ( topic | piece ) each
+    flags: as those of an inbox entry (``codec``)
+    piece: a message (``codec``) or a bundle (``bundle``), as in the log; last offset: in the log
 
 The offsets of the entries are consecutive, and the row's key has the last of them (as that of a
 bundle of the log): rows in the order of their keys are entries in the order of their offsets.
@@ -20,8 +22,9 @@ import struct
 from typing import Final
 
 from perdure.errors import StorageCorrupt
-from perdure.model import InboxEntry
-from perdure.storage.codec import decode_entry, decode_message, encode_message
+from perdure.model import InboxEntry, Message
+from perdure.storage.bundle import decode_row, encode_run, run_end
+from perdure.storage.codec import decode_entry
 
 KIND: Final = 2
 """First byte of a run, where an entry has its version, 1."""
@@ -53,23 +56,26 @@ def encode_entries(entries: list[InboxEntry]) -> bytes:
     group_key = first.group_key.encode()
     identifiers = first.identifiers
     flags = first.qos | _RETAIN if first.retain else first.qos
-    count = len(entries)
-    parts = [
-        _HEAD.pack(KIND, flags, len(identifiers), len(group_key), count),
-        struct.pack(f">{len(identifiers)}I", *identifiers),
-        group_key,
-    ]
-    values: list[bytes] = []
+    messages: list[Message] = []
     for entry in entries:
         message = entry.message
         assert message is not None
-        topic = message.topic.encode()
-        value = encode_message(message)
-        parts.append(_pack_place(message.offset, len(topic), len(value)))
-        values.append(topic)
-        values.append(value)
-    parts += values
-    return b"".join(parts)
+        messages.append(message)
+    places: list[bytes] = []
+    pieces: list[bytes] = []
+    start, count = 0, len(messages)
+    while start < count:
+        stop = run_end(messages, start)
+        topic = messages[start].topic.encode()
+        piece = encode_run(messages, start, stop)
+        places.append(_pack_place(messages[stop - 1].offset, len(topic), len(piece)))
+        pieces.append(topic)
+        pieces.append(piece)
+        start = stop
+    head = _HEAD.pack(KIND, flags, len(identifiers), len(group_key), len(places))
+    return b"".join(
+        [head, struct.pack(f">{len(identifiers)}I", *identifiers), group_key, *places, *pieces]
+    )
 
 
 def decode_entries(last: int, value: bytes) -> list[InboxEntry]:
@@ -93,32 +99,32 @@ def decode_entries(last: int, value: bytes) -> list[InboxEntry]:
         group_key = value[at : at + group_length].decode()
         at += group_length
         body = at + count * _PLACE.size
-        offset = last - count
-        found: list[InboxEntry] = []
+        messages: list[Message] = []
         for _ in range(count):
-            message_offset, topic_length, length = _PLACE.unpack_from(value, at)
+            log_offset, topic_length, length = _PLACE.unpack_from(value, at)
             at += _PLACE.size
-            offset += 1
             start = body + topic_length
             topic = value[body:start].decode()
             body = start + length
             if body > len(value):
                 raise _cut_short(last)
-            found.append(
-                InboxEntry(
-                    offset,
-                    decode_message(topic, message_offset, value, start, body),
-                    qos=flags & _QOS,
-                    retain=(flags & _RETAIN) != 0,
-                    identifiers=identifiers,
-                    group_key=group_key,
-                )
-            )
+            messages += decode_row(topic, log_offset, value[start:body], -1, log_offset)
     except (struct.error, UnicodeDecodeError) as error:
         raise StorageCorrupt(f"inbox entries at {last} do not decode: {error}") from error
-    if not found or body != len(value):
+    if not messages or body != len(value):
         raise _cut_short(last)
-    return found
+    first = last - len(messages) + 1
+    return [
+        InboxEntry(
+            first + number,
+            message,
+            qos=flags & _QOS,
+            retain=(flags & _RETAIN) != 0,
+            identifiers=identifiers,
+            group_key=group_key,
+        )
+        for number, message in enumerate(messages)
+    ]
 
 
 def _cut_short(last: int) -> StorageCorrupt:

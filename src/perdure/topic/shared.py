@@ -8,13 +8,16 @@ Invariant: a member that is not available is never chosen while another one is.
 =================  ======================================================================
 strategy           chooses
 =================  ======================================================================
-round_robin        each available member in turn
+round_robin        each available member in turn; of many messages at once, each an equal part
 random             any available member, all equally likely
 sticky             the same member until it is not available, then a random one
 hash_publisher     the same member for all messages of a publisher
 hash_topic         the same member for all messages of a topic
 least_inflight     a member with the fewest messages in flight, in turn among equals
 =================  ======================================================================
+
+Of what comes together a strategy may give stretches (``stretches``): what a member gets in a row is
+stored and sent as one, for less than one by one.
 
 The two hashes keep the order within a publisher or a topic. When a member comes or goes, only
 the publishers or topics that it takes or leaves change their member, and the choice is the same
@@ -37,6 +40,9 @@ Draw: TypeAlias = Callable[[int], int]
 
 NOBODY: Final = -1
 """What ``choose`` returns when no member is available."""
+
+STRETCH_MIN: Final = 4
+"""Messages of a stretch below which members take turns with each message."""
 
 _MASK_64: Final = 0xFFFF_FFFF_FFFF_FFFF
 
@@ -76,6 +82,19 @@ class Chooser(ABC):
             publisher: client id of its publisher.
         """
 
+    def stretches(self, members: Sequence[Member], count: int) -> tuple[int, int]:
+        """How many messages in a row who is chosen for the first of them is given, if it has room.
+
+        Args:
+            members: the group.
+            count: messages that came together, which no member has been given.
+
+        Returns:
+            Length of a stretch, at least 1, and how many of the messages are given in stretches:
+            the others are given one by one.
+        """
+        return 1, 0
+
 
 def make_chooser(strategy: Strategy, draw: Draw) -> Chooser:
     """A chooser for a new group."""
@@ -112,6 +131,17 @@ class _RoundRobin(Chooser):
                 return index
         return NOBODY
 
+    def stretches(self, members: Sequence[Member], count: int) -> tuple[int, int]:
+        if count < STRETCH_MIN * len(members):
+            return 1, 0
+        # Whole rounds: after them, and the rest one by one, each member has as many as if all had
+        # come one by one.
+        available = sum([member.is_available for member in members])
+        if not available:
+            return 1, 0
+        length = count // available
+        return length, length * available
+
 
 @final
 class _Random(Chooser):
@@ -142,6 +172,9 @@ class _Sticky(Chooser):
             self._client_id = members[index].client_id
         self._index = index
         return index
+
+    def stretches(self, members: Sequence[Member], count: int) -> tuple[int, int]:
+        return max(count, 1), count
 
     def _find(self, members: Sequence[Member]) -> int:
         """Where the member is now: mostly where it was."""

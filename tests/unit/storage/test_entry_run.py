@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perdure.errors import StorageCorrupt
 from perdure.model import InboxEntry
@@ -41,6 +43,47 @@ def test_these_bytes_are_on_disks() -> None:
         "707562" + "0101"
     )
     assert decode_entries(8, value) == entries
+
+
+def test_what_one_publisher_sent_to_a_topic_is_one_piece_on_disks() -> None:
+    entries = [
+        InboxEntry(7 + number, message("a", b"x" * number, offset=5 + number), qos=1, group_key="g")
+        for number in range(3)
+    ]
+    value = encode_entries(entries)
+    time = value[26:34].hex()
+    assert value.hex() == (
+        "0201000000010001" + "67"
+        "00000000000000070001" + "00000020"
+        "61" + "0201" + time + "0003" + "707562" + "0003"
+        "000000000000000100000002" + "787878"
+    )
+    assert decode_entries(9, value) == entries
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "a/ü"]),
+            st.binary(max_size=3),
+            st.sampled_from(["pub", "", "other"]),
+            st.sampled_from([b"", b"\x01\x01"]),
+            st.sampled_from([1, 1, 1, 9]),
+        ),
+        min_size=1,
+        max_size=ENTRIES_MAX,
+    )
+)
+def test_what_is_encoded_is_decoded(
+    sent: list[tuple[str, bytes, str, bytes, int]],
+) -> None:
+    entries: list[InboxEntry] = []
+    offset = 0
+    for topic, payload, publisher, properties, distance in sent:
+        offset += distance
+        each = message(topic, payload, publisher=publisher, properties=properties, offset=offset)
+        entries.append(InboxEntry(100 + len(entries), each, qos=1, group_key="g/a"))
+    assert decode_entries(entries[-1].offset, encode_entries(entries)) == entries
 
 
 def test_one_entry_is_read_as_a_run_of_one() -> None:

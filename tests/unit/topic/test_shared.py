@@ -176,3 +176,40 @@ def test_least_inflight_takes_the_least_loaded_in_turn_among_equals() -> None:
     assert [choose(each, members)[-1] for _ in range(2)] == list("11")
     members[1].is_available = False
     assert [choose(each, members)[-1] for _ in range(3)] == list("202")
+
+
+@given(
+    available=st.lists(st.booleans(), max_size=6),
+    counts=st.lists(st.integers(0, 60), max_size=4),
+)
+def test_in_stretches_members_get_as_many_as_one_by_one(
+    available: list[bool], counts: list[int]
+) -> None:
+    members = [FakeMember(f"c{number}", 0, ok) for number, ok in enumerate(available)]
+    at_once, one_by_one = chooser("round_robin"), chooser("round_robin")
+    got: Counter[int] = Counter()
+    expected: Counter[int] = Counter()
+    for count in counts:
+        length, in_stretches = at_once.stretches(members, count)
+        assert length >= 1
+        assert 0 <= in_stretches <= count
+        assert in_stretches % length == 0
+        given_out = 0
+        while given_out < count:
+            part = length if given_out < in_stretches else 1
+            got[at_once.choose(members, topic="t", publisher="p")] += part
+            given_out += part
+        for _ in range(count):
+            expected[one_by_one.choose(members, topic="t", publisher="p")] += 1
+        assert got == expected
+
+
+def test_few_messages_are_given_one_by_one() -> None:
+    assert chooser("round_robin").stretches(group(5), 19) == (1, 0)
+    assert chooser("round_robin").stretches(group(5), 21) == (4, 20)
+    assert chooser("sticky").stretches(group(5), 21) == (21, 21)
+
+
+@pytest.mark.parametrize("strategy", ["random", "hash_publisher", "hash_topic", "least_inflight"])
+def test_where_each_message_decides_there_are_no_stretches(strategy: Strategy) -> None:
+    assert chooser(strategy).stretches(group(1), 1000) == (1, 0)

@@ -42,6 +42,12 @@ class Choosing:
             member.is_able = True
         return index
 
+    def stretches(self, members: list[GroupMember], count: int) -> tuple[int, int]:
+        """See ``Chooser``; none if something is to be decided for each message."""
+        if self.is_limited or not self._core.authorizer.allow_all:
+            return 1, 0
+        return self._chooser.stretches(members, count)
+
     def pass_over(self, members: list[GroupMember], message: Message) -> None:
         """No connected member may have a message: count why."""
         core = self._core

@@ -116,8 +116,14 @@ class SharedGroup(OwnedGroup):
             How many: who may have the next one has no room.
         """
         shares = self._shares
+        total = len(messages)
+        length, in_stretches = 1, 0
+        if not self.where:  # a content filter takes messages out: what it leaves is no stretch
+            length, in_stretches = self._choosing.stretches(self.takers, total)
         count = 0
-        for message in messages:
+        while count < total:
+            message = messages[count]
+            stop = count + 1
             if message.qos and (not self.where or self.wants(message)):
                 index = self._choosing.choose(self.takers, message)
                 if index == NOBODY:
@@ -126,13 +132,16 @@ class SharedGroup(OwnedGroup):
                 if index == NO_TAKER:
                     self._choosing.pass_over(self.takers, message)
                 elif self.takers[index].takes_runs and is_plain(message):
-                    shares.add(self.members[index], message)
+                    member = self.members[index]
+                    if count < in_stretches:
+                        stop = _stretch_end(messages, count, min(length, member.room))
+                    shares.add(member, messages, count, stop)
                 else:
                     # In a member's private stream they stand in the order of the log.
                     shares.hand_over()
                     self._give(self.takers[index], message)
-            self.position = message.offset
-            count += 1
+            count = stop
+            self.position = messages[count - 1].offset
         shares.hand_over()
         self._core.cursors.group_moved(self)
         return count
@@ -353,3 +362,12 @@ class SharedGroup(OwnedGroup):
             self.lagging = False
         core.pipeline.schedule()
         return is_through
+
+
+def _stretch_end(messages: list[Message], first: int, count: int) -> int:
+    """Where a stretch of at most ``count`` messages ends, of which the first ``is_plain``."""
+    stop = first + 1
+    end = min(first + count, len(messages))
+    while stop < end and is_plain(messages[stop]):
+        stop += 1
+    return stop

@@ -138,6 +138,11 @@ class LocalMember(GroupMember):
             and self.inflight_count < session.outbound.window_max
         )
 
+    @property
+    def room(self) -> int:
+        """How many more messages its window takes now."""
+        return self.window_max - self.inflight_count
+
     def may_read(self, message: Message, authorizer: Authorizer) -> bool:
         return authorizer.allow_all or authorizer.deliver(
             self.session.identity, message.topic, message.publisher

@@ -37,17 +37,24 @@ class MemberShares:
         self._members: list[LocalMember] = []
         """Those that have a share."""
 
-    def add(self, member: LocalMember, message: Message) -> None:
-        """Give a message, ``is_plain``, to a member that ``takes_runs``."""
-        share = member.share
-        if not share:
-            self._members.append(member)
-        share.append(
-            InboxEntry(0, message, qos=1, identifiers=member.identifiers, group_key=self._group_key)
-        )
-        member.session.inbox_queued += 1
-        if len(share) >= ENTRIES_MAX:
-            self.hand_over()
+    def add(self, member: LocalMember, messages: list[Message], first: int, stop: int) -> None:
+        """Give ``messages[first:stop]``, all ``is_plain``, to a member that ``takes_runs``."""
+        identifiers, group_key = member.identifiers, self._group_key
+        while first < stop:
+            share = member.share
+            if not share:
+                self._members.append(member)
+            end = min(stop, first + ENTRIES_MAX - len(share))
+            member.session.inbox_queued += end - first
+            while first < end:
+                share.append(
+                    InboxEntry(
+                        0, messages[first], qos=1, identifiers=identifiers, group_key=group_key
+                    )
+                )
+                first += 1
+            if len(share) >= ENTRIES_MAX:
+                self.hand_over()
 
     def hand_over(self) -> None:
         """Put the shares into the private streams."""

@@ -65,6 +65,49 @@ def test_after_a_restart_a_group_gives_nothing_twice_and_goes_on() -> None:
 
 
 @pytest.mark.trap(36)
+def burst(publisher: Client, count: int) -> None:
+    """Publish numbered messages that arrive together."""
+    publisher.send(
+        *[
+            Publish("t/a", b"%d" % number, 1, False, False, number + 1, 0, -1)
+            for number in range(count)
+        ]
+    )
+    publisher.sim.run_for(100_000)
+
+
+def numbers_of(member: Client) -> list[int]:
+    return [int(message.payload) for message in member.messages]
+
+
+def test_members_get_equal_stretches_of_a_burst() -> None:
+    sim = make_sim()
+    members = [connect_member(sim, f"m{number}") for number in range(3)]
+    burst(connect_publisher(sim), 32)
+    assert [numbers_of(member) for member in members] == [
+        [*range(10), 30],
+        [*range(10, 20), 31],
+        [*range(20, 30)],
+    ]
+
+
+def test_a_stretch_is_no_longer_than_the_window_has_room() -> None:
+    sim = make_sim()
+    narrow = connect_member(sim, "narrow", acks=False, window=3)
+    others = [connect_member(sim, f"m{number}") for number in range(2)]
+    burst(connect_publisher(sim), 30)
+    assert numbers_of(narrow) == [0, 1, 2]
+    assert payloads_of(narrow, *others) == [b"%d" % number for number in range(30)]
+    assert all(numbers_of(member) == sorted(numbers_of(member)) for member in others)
+
+
+def test_a_stretch_larger_than_a_row_is_several() -> None:
+    sim = make_sim()
+    member = connect_member(sim, "m", window=2_000)
+    burst(connect_publisher(sim), 600)
+    assert numbers_of(member) == list(range(600))
+
+
 def test_a_qos_0_member_neither_blocks_nor_repeats() -> None:
     """Trap 36: what it is given is given; the group moves on."""
     sim = make_sim()
