@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from perdure.broker.auth.authorize import is_own_topic
+from perdure.broker.dispatch.gathering import Gathering
 from perdure.broker.dispatch.items import Barrier, InboxDelivery, InboxRunDelivery, Item, is_plain
 from perdure.broker.dispatch.overlapping import add_filtered, deliver_combined
 from perdure.broker.dispatch.router import Router, Subscriber, SubscriberEntry, SubscriberSet
@@ -51,6 +52,7 @@ class Dispatcher:
         "_at",
         "_evaluation",
         "_gate_qos2",
+        "_gathering",
         "_index",
         "_is_alone",
         "_metrics",
@@ -75,6 +77,7 @@ class Dispatcher:
         self._evaluation: Evaluation = router.evaluation
         self._metrics = metrics
         self._gate_qos2 = gate_qos2
+        self._gathering = Gathering()
         self._queue: list[Item] = []
         self._at: int = 0
         """What stands before this place in the queue was handed out."""
@@ -120,7 +123,9 @@ class Dispatcher:
                     except Exception as error:  # noqa: BLE001 - see ``_failed``
                         self._failed(item.session, item.entries[0].offset, error)
             elif isinstance(item, Barrier):
+                self._gathering.hand_out()
                 item.gate.open()
+        self._gathering.hand_out()
         if self._at:
             del self._queue[: self._at]
             self._at = 0
@@ -334,11 +339,7 @@ class Dispatcher:
             self._dispatch_overlapping(message, subscriber_sets)
         for subscriber_set in subscriber_sets:
             if subscriber_set.groups:
-                for group in list(subscriber_set.groups.values()):
-                    try:
-                        group.deliver(message)
-                    except Exception as error:  # noqa: BLE001 - it reads the message again
-                        group.failed(message, error)
+                self._gathering.deliver(message, subscriber_set.groups)
 
     def _nobody(self, message: Message) -> None:
         """No connected session and no group wants a message, here."""

@@ -152,6 +152,18 @@ class GroupSubscriber:
         """``deliver`` for each of several messages that are ``is_plain``."""
         raise NotImplementedError
 
+    def gather(self, message: Message) -> bool:
+        """As ``deliver``, if the message may wait for others of this turn.
+
+        Returns:
+            Whether it waits; the first that does asks for ``hand_out``.
+        """
+        raise NotImplementedError
+
+    def hand_out(self) -> None:
+        """Give out what was gathered."""
+        raise NotImplementedError
+
     def failed(self, message: Message, error: Exception) -> None:
         """Giving a message, or a run that begins with it, to members failed as nobody expected."""
         raise NotImplementedError

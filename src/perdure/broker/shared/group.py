@@ -25,7 +25,7 @@ from perdure.broker.dispatch.items import is_plain
 from perdure.broker.shared.choosing import NO_TAKER, Choosing
 from perdure.broker.shared.giving import Giver
 from perdure.broker.shared.member import GroupMember, LocalMember
-from perdure.broker.shared.member_shares import MemberShares
+from perdure.broker.shared.member_shares import MemberShares, stretch_end
 from perdure.broker.shared.owned_group import OwnedGroup
 from perdure.errors import StorageError
 from perdure.limits import STORED_FILTER_CHANGES_MAX
@@ -69,6 +69,8 @@ class SharedGroup(OwnedGroup):
         self._shares = MemberShares(core, inbox, record.key)
         self._giver = Giver(core, inbox, record.key)
         self._catching_up: bool = False
+        self._gathered: list[Message] = []
+        """Plain messages that fulfil the content filter, behind ``position``."""
 
     def begin_anew(self) -> None:
         """Another node has ended the group, and members have joined it here meanwhile."""
@@ -81,6 +83,8 @@ class SharedGroup(OwnedGroup):
         """A message was dispatched now."""
         if self._core.peers is not None and not self.is_served:
             return
+        if self._gathered:
+            self.hand_out()
         if not message.qos or not message.offset:
             self._give_unrecorded(message)
             return
@@ -103,14 +107,43 @@ class SharedGroup(OwnedGroup):
 
     def deliver_run(self, run: list[Message]) -> None:
         """Messages were dispatched now; see ``GroupSubscriber``."""
-        if self.lagging or not self.is_served:
-            return
-        count = self._give_out(run)
-        if count < len(run):
-            self.fall_behind(run[count].offset - 1)
+        self.hand_out()
+        if not self.lagging and self.is_served:
+            self._gathered = run
+            self.hand_out()
 
-    def _give_out(self, messages: list[Message]) -> int:
+    def gather(self, message: Message) -> bool:
+        """A plain message was dispatched now, and may wait; see ``GroupSubscriber``."""
+        if self.lagging or not self.is_served:
+            return False
+        gathered = self._gathered
+        if self.where and not self.wants(message):
+            if not gathered:
+                self.position = message.offset
+                self._core.cursors.group_moved(self)
+            return False
+        gathered.append(message)
+        return len(gathered) == 1
+
+    def hand_out(self) -> None:
+        """Give out what was gathered."""
+        gathered, self._gathered = self._gathered, []
+        if not gathered:
+            return
+        try:
+            count = self._give_out(gathered, are_wanted=True)
+        except Exception as error:  # noqa: BLE001 - it reads the messages again
+            self.failed(gathered[0], error)
+            return
+        if count < len(gathered):
+            self.fall_behind(gathered[count].offset - 1)
+
+    def _give_out(self, messages: list[Message], *, are_wanted: bool = False) -> int:
         """Give messages of the log to members, and move the position past them.
+
+        Args:
+            messages: in the order of the log.
+            are_wanted: the content filter was asked already.
 
         Returns:
             How many: who may have the next one has no room.
@@ -118,13 +151,14 @@ class SharedGroup(OwnedGroup):
         shares = self._shares
         total = len(messages)
         length, in_stretches = 1, 0
-        if not self.where:  # a content filter takes messages out: what it leaves is no stretch
+        is_asked = bool(self.where) and not are_wanted
+        if not is_asked:  # what a content filter leaves is no stretch
             length, in_stretches = self._choosing.stretches(self.takers, total)
         count = 0
         while count < total:
             message = messages[count]
             stop = count + 1
-            if message.qos and (not self.where or self.wants(message)):
+            if message.qos and (not is_asked or self.wants(message)):
                 index = self._choosing.choose(self.takers, message)
                 if index == NOBODY:
                     break
@@ -134,7 +168,7 @@ class SharedGroup(OwnedGroup):
                 elif self.takers[index].takes_runs and is_plain(message):
                     member = self.members[index]
                     if count < in_stretches:
-                        stop = _stretch_end(messages, count, min(length, member.room))
+                        stop = stretch_end(messages, count, min(length, member.room))
                     shares.add(member, messages, count, stop)
                 else:
                     # In a member's private stream they stand in the order of the log.
@@ -178,6 +212,7 @@ class SharedGroup(OwnedGroup):
 
     def use(self, members: list[LocalMember]) -> None:
         """Other members are connected here from now on."""
+        self.hand_out()
         self.members = members
         self._use_all()
 
@@ -205,7 +240,8 @@ class SharedGroup(OwnedGroup):
         core.unexpected_errors.report(error, "group", group=self.key)
         if not self.lagging and message.offset:
             self.lagging = True
-            self.position = message.offset - 1
+            self.position = (self._gathered or [message])[0].offset - 1
+            self._gathered = []
             core.scheduler.call_later(FAILED_US, self.start)
 
     def fall_behind(self, position: int) -> None:
@@ -362,12 +398,3 @@ class SharedGroup(OwnedGroup):
             self.lagging = False
         core.pipeline.schedule()
         return is_through
-
-
-def _stretch_end(messages: list[Message], first: int, count: int) -> int:
-    """Where a stretch of at most ``count`` messages ends, of which the first ``is_plain``."""
-    stop = first + 1
-    end = min(first + count, len(messages))
-    while stop < end and is_plain(messages[stop]):
-        stop += 1
-    return stop

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from perdure.broker.dispatch.items import is_plain
 from perdure.model import InboxEntry, Message
 from perdure.storage.entry_run import ENTRIES_MAX
 
@@ -74,3 +75,12 @@ class MemberShares:
             member.session.inbox_queued -= len(member.share)
             member.share = []
         self._members = []
+
+
+def stretch_end(messages: list[Message], first: int, count: int) -> int:
+    """Where a stretch of at most ``count`` messages ends, of which the first ``is_plain``."""
+    stop = first + 1
+    end = min(first + count, len(messages))
+    while stop < end and is_plain(messages[stop]):
+        stop += 1
+    return stop

@@ -410,8 +410,55 @@ class _Taker(Subscriber):
 class _Group(GroupSubscriber):
     """A group that takes everything."""
 
+    def __init__(self, key: str, topic_filter: str, where: str) -> None:
+        super().__init__(key, topic_filter, where)
+        self.gathered: list[int] = []
+        self.handed_out: list[list[int]] = []
+
     def deliver(self, message: Message) -> None:
-        pass
+        self.hand_out()
+        self.handed_out.append([message.offset])
+
+    def gather(self, message: Message) -> bool:
+        self.gathered.append(message.offset)
+        return len(self.gathered) == 1
+
+    def hand_out(self) -> None:
+        if self.gathered:
+            self.handed_out.append(self.gathered)
+            self.gathered = []
+
+
+class _NotingGate:
+    """Notes what has been handed out when it is opened."""
+
+    def __init__(self, group: _Group) -> None:
+        self.group = group
+        self.seen: list[list[int]] = []
+
+    def open(self) -> None:
+        self.seen = list(self.group.handed_out)
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+def test_groups_gather_until_something_else_stands_in_the_queue() -> None:
+    router = Router()
+    groups = [_Group(f"g{number}/t", "t", "") for number in range(2)]
+    for group in groups:
+        router.put_group(group)
+    dispatcher = Dispatcher(router, Metrics(), offset=0, gate_qos2=False)
+    gate = _NotingGate(groups[0])
+    messages = [
+        Message("t", b"", 2 if offset == 8 else 1, publisher="p", offset=offset)
+        for offset in range(5, 11)
+    ]
+    dispatcher.accept([*messages[:5], Barrier(gate), messages[5]])
+    dispatcher.run(0)
+    assert gate.seen == [[5, 6, 7], [8], [9]]
+    assert [group.handed_out for group in groups] == [[[5, 6, 7], [8], [9], [10]]] * 2
+    assert dispatcher.offset == 10
 
 
 def test_a_run_for_many_moves_the_fence_with_those_who_take_it_one_by_one() -> None:

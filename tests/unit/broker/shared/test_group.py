@@ -6,7 +6,7 @@ import pytest
 
 from perdure.broker.access.revoking import revoke
 from perdure.config.schema import Config, SessionConfig
-from perdure.mqtt.packets import PUBACK, Ack, Publish
+from perdure.mqtt.packets import PUBACK, Ack, Properties, Publish
 from tests.unit.broker.harness import QUIET, Client, make_sim
 from tests.unit.broker.naming import connect_as, make_named_sim, use_acl
 from tests.unit.broker.sharing import (
@@ -89,6 +89,37 @@ def test_members_get_equal_stretches_of_a_burst() -> None:
         [*range(10, 20), 31],
         [*range(20, 30)],
     ]
+
+
+@pytest.mark.parametrize("where", ["", '{"n": {"$gte": 20}}'])
+def test_groups_beside_each_other_and_a_plain_subscriber_get_all(where: str) -> None:
+    wish = Properties(user_properties=(("filter", where),) if where else ())
+    sim = make_sim()
+    plain = Client(sim, "plain")
+    plain.connect()
+    plain.subscribe("t/#", qos=1)
+    groups = [[Client(sim, f"{name}{number}") for number in range(3)] for name in "abc"]
+    for name, members in zip("abc", groups, strict=True):
+        for member in members:
+            member.connect(receive_maximum=100)
+            member.subscribe(f"$share/{name}/t/#", qos=1, properties=wish)
+    bodies = [b'{"n": %d}' % number for number in range(60)]
+    connect_publisher(sim).send(
+        *[
+            Publish("t/a", body, 1, False, False, number + 1, 0, -1)
+            for number, body in enumerate(bodies)
+        ]
+    )
+    sim.run_for(100_000)
+    assert [message.payload for message in plain.messages] == bodies
+    wanted = bodies[20:] if where else bodies
+    for members in groups:
+        parts = [[bodies.index(each.payload) for each in member.messages] for member in members]
+        assert sorted(number for part in parts for number in part) == [
+            bodies.index(body) for body in wanted
+        ]
+        assert all(part == sorted(part) for part in parts)
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
 def test_a_stretch_is_no_longer_than_the_window_has_room() -> None:
