@@ -210,6 +210,11 @@ class Loop:
         events = select.EPOLLIN | (select.EPOLLOUT if link.unsent else 0)
         self._epoll.modify(link.sock.fileno(), events)
 
+    def pause(self, link: Link) -> None:
+        """Read nothing more from a connection, as a client that is stuck; ``watch`` ends it."""
+        assert link.sock is not None
+        self._epoll.modify(link.sock.fileno(), 0)
+
     def turn(self, timeout_ns: int) -> None:
         """Wait at most so long for something to happen, and let it."""
         if 0 < timeout_ns < 2_000_000:

@@ -174,6 +174,16 @@ class Run:
             if link.is_open:
                 self._loop.drop(link)
 
+    def pause(self, links: Iterable[Link]) -> None:
+        """Let clients that are connected read nothing more."""
+        for link in links:
+            self._loop.pause(link)
+
+    def resume(self, links: Iterable[Link]) -> None:
+        """Let them read on."""
+        for link in links:
+            self._loop.watch(link)
+
     def churn(self, clients: Sequence[Client], what: str) -> None:
         """Connect and disconnect clients, a few at a time."""
         links = [Link(client, self._loop) for client in clients]

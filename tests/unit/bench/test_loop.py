@@ -106,6 +106,18 @@ def test_a_broker_that_is_being_stopped_may_close(loop: Loop, peer: Peer) -> Non
     assert not link.is_open
 
 
+def test_a_client_that_is_stuck_reads_when_it_goes_on(loop: Loop, peer: Peer) -> None:
+    link = connected(loop, peer)
+    loop.pause(link)
+    peer.accepted().close()
+    loop.is_closing = True
+    loop.turn(1_000_000)
+    assert link.is_open
+    loop.watch(link)
+    loop.turn(1_000_000_000)
+    assert not link.is_open
+
+
 def test_short_waits_end_in_time(loop: Loop) -> None:
     loop.turn(100_000)
     assert loop.link_count == 0
