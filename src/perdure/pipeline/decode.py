@@ -4,9 +4,6 @@ The bytes are drawn in ``storage.codec`` and ``layout_v1``; this module reads th
 ones with numpy, because a decoded object for each message costs more than all the rest of a read.
 Only the columns that are asked for are made. Knows no files, no filters and no Spark.
 
-Arrays are made from buffers: ``pa.array`` and ``pa.scalar`` import pandas where that is installed,
-which costs a fresh worker most of a second.
-
 Invariant: row by row the columns are what ``codec.decode_message`` gives; bytes of a later
 version raise ``FormatTooNew``, others that do not decode ``StorageCorrupt``.
 """
@@ -24,7 +21,9 @@ import pyarrow.compute as pc
 
 from perdure.errors import FormatTooNew, MqttError, StorageCorrupt
 from perdure.mqtt.encode import properties_from_forward
-from perdure.pipeline.schema import BY_NAME, PROPERTY_COLUMNS, TIMESTAMP, arrow_schema
+from perdure.pipeline.arrays import every, moments, numbers, strings, text
+from perdure.pipeline.lying_page import LyingPage
+from perdure.pipeline.schema import BY_NAME, PROPERTY_COLUMNS, arrow_schema
 from perdure.storage.rocksdb.page import Page
 
 _VERSION: Final = 1
@@ -111,6 +110,7 @@ def _picked(
     page: Page, names: Names, first: int | None, last: int | None, keep: Keep | None
 ) -> Page:
     """A page without the rows that conditions leave out."""
+    page = page.plain()
     bounds = _bounds(page)
     heads = read_heads(page, bounds)
     kept = _published_between(heads, first, last)
@@ -123,7 +123,7 @@ def _picked(
         chosen = np.flatnonzero(kept)
     if len(chosen) == len(page):
         return page
-    rows = _slots(page, np.append(bounds[0:-1:2], bounds[-1])).take(_numbers(chosen, pa.int64()))
+    rows = _slots(page, np.append(bounds[0:-1:2], bounds[-1])).take(numbers(chosen, pa.int64()))
     lengths: array[int] = array("i")
     lengths.frombytes(_lengths(page).reshape(-1, 2)[chosen].tobytes())
     data = rows.buffers()[2]
@@ -145,17 +145,14 @@ def _published_between(heads: Heads, first: int | None, last: int | None) -> Any
 
 def _key_columns(page: Page, bounds: Any, columns: Sequence[str], names: Names) -> dict[str, Any]:
     count = len(page)
-    starts = bounds[0:-1:2]
-    if count and int((bounds[1::2] - starts).min()) < KEY_HEAD_BYTES:
-        raise StorageCorrupt("a data key is cut short")
     made: dict[str, Any] = {}
     if "offset" in columns:
-        made["offset"] = _numbers(_integers(page, starts + STREAM_BYTES), pa.int64())
+        made["offset"] = numbers(_key_words(page, bounds, STREAM_BYTES), pa.int64())
     if "generation" in columns:
         generations: Any = np.full(count, names.generation, dtype=np.int32)
-        made["generation"] = _numbers(generations, pa.int32())
+        made["generation"] = numbers(generations, pa.int32())
     if "topic" in columns or "structure" in columns:
-        streams = _integers(page, starts)
+        streams = _key_words(page, bounds, 0)
         changes: Any = np.flatnonzero(streams[1:] != streams[:-1]) + 1
         runs = [0, *changes.tolist(), count] if count else [0]
         if "structure" in columns:
@@ -165,12 +162,22 @@ def _key_columns(page: Page, bounds: Any, columns: Sequence[str], names: Names) 
     return made
 
 
+def _key_words(page: Page, bounds: Any, at: int) -> Any:
+    """The streams of keys, or, behind them, their offsets."""
+    if isinstance(page, LyingPage):
+        return page.at.offsets if at else page.at.streams
+    starts = bounds[0:-1:2]
+    if len(page) and int((bounds[1::2] - starts).min()) < KEY_HEAD_BYTES:
+        raise StorageCorrupt("a data key is cut short")
+    return _integers(page, starts + at)
+
+
 def _patterns(streams: Any, runs: list[int], names: Names) -> Any:
-    patterns = _strings(
+    patterns = strings(
         [names.structure or names.pattern(int(streams[start])) for start in runs[:-1]]
     )
     indices: Any = np.repeat(np.arange(len(runs) - 1, dtype=np.int64), np.diff(runs))
-    return patterns.take(_numbers(indices, pa.int64()))
+    return patterns.take(numbers(indices, pa.int64()))
 
 
 def _topics(page: Page, bounds: Any, streams: Any, runs: list[int], names: Names) -> Any:
@@ -179,41 +186,53 @@ def _topics(page: Page, bounds: Any, streams: Any, runs: list[int], names: Names
     if len(runs) - 1 > max(1, count * _RUNS_PER_ROW_MAX):
         known: dict[bytes, str] = {}
         topics = []
-        for key in _slots(page, bounds).take(_every(0, 2 * count, 2)).to_pylist():
+        for key in page.keys:
             part = key[:STREAM_BYTES] + key[KEY_HEAD_BYTES:]
             topic = known.get(part)
             if topic is None:
                 topic = known[part] = names.topic(key)
             topics.append(topic)
-        return _strings(topics)
+        return strings(topics)
+    tokens = page.tokens() if isinstance(page, LyingPage) else _tokens(page, bounds)
+    made = []
+    for start, stop in pairwise(runs):
+        levels = names.pattern(int(streams[start])).split("/")
+        varying = levels.count("+")
+        key = _key(page, bounds, start)
+        head = key[:KEY_HEAD_BYTES]
+        if varying == 0:
+            topic = strings([names.topic(key)])[0]
+            made.append(pa.repeat(topic, stop - start))
+        elif varying == 1:
+            place = levels.index("+")
+            before = "".join(f"{level}/" for level in levels[:place])
+            after = "".join(f"/{level}" for level in levels[place + 1 :])
+            token = text(tokens[start:stop], "topic")
+            around = strings([before, after, ""])
+            made.append(pc.binary_join_element_wise(around[0], token, around[1], around[2]))
+        else:
+            coded = tokens[start:stop].dictionary_encode()
+            topics = [names.topic(head + part) for part in coded.dictionary.to_pylist()]
+            made.append(strings(topics).take(coded.indices))
+    return pa.concat_arrays(made) if made else pa.nulls(0, pa.string())
+
+
+def _tokens(page: Page, bounds: Any) -> Any:
+    """What keys have behind their heads."""
+    count = len(page)
     # Three elements for each row: the head of its key, its tokens, and its value.
     places: Any = np.empty(3 * count + 1, dtype=np.int32)
     places[0:-1:3] = bounds[0:-1:2]
     places[1::3] = bounds[0:-1:2] + KEY_HEAD_BYTES
     places[2::3] = bounds[1::2]
     places[-1] = bounds[-1]
-    tokens = _slots(page, places).take(_every(1, 3 * count, 3))
-    made = []
-    for start, stop in pairwise(runs):
-        levels = names.pattern(int(streams[start])).split("/")
-        varying = levels.count("+")
-        first = int(bounds[2 * start])
-        head = page.data[first : first + KEY_HEAD_BYTES]
-        if varying == 0:
-            topic = _strings([names.topic(page.data[first : int(bounds[2 * start + 1])])])[0]
-            made.append(pa.repeat(topic, stop - start))
-        elif varying == 1:
-            place = levels.index("+")
-            before = "".join(f"{level}/" for level in levels[:place])
-            after = "".join(f"/{level}" for level in levels[place + 1 :])
-            token = _text(tokens[start:stop], "topic")
-            around = _strings([before, after, ""])
-            made.append(pc.binary_join_element_wise(around[0], token, around[1], around[2]))
-        else:
-            coded = tokens[start:stop].dictionary_encode()
-            topics = [names.topic(head + part) for part in coded.dictionary.to_pylist()]
-            made.append(_strings(topics).take(coded.indices))
-    return pa.concat_arrays(made) if made else pa.nulls(0, pa.string())
+    return _slots(page, places).take(every(1, 3 * count, 3))
+
+
+def _key(page: Page, bounds: Any, row: int) -> bytes:
+    if isinstance(page, LyingPage):
+        return page.key(row)
+    return page.data[int(bounds[2 * row]) : int(bounds[2 * row + 1])]
 
 
 # -- values --------------------------------------------------------------------------------
@@ -231,7 +250,7 @@ def read_heads(page: Page, bounds: Any) -> Heads:
     sizes = ends - starts
     if count and int(sizes.min()) < _PLAIN:
         raise StorageCorrupt("a message is cut short")
-    data: Any = np.frombuffer(page.data, dtype=np.uint8)
+    data: Any = np.frombuffer(_memory(page), dtype=np.uint8)
     versions = data[starts]
     newest = int(versions.max()) if count else _VERSION
     if newest > _VERSION:
@@ -270,13 +289,13 @@ def _value_columns(page: Page, heads: Heads, wanted: set[str]) -> dict[str, Any]
     if "payload" in wanted:
         made["payload"] = _part(page, heads, _PAYLOAD)
     if "client_id" in wanted:
-        made["client_id"] = _text(_part(page, heads, _PUBLISHER), "client id")
+        made["client_id"] = text(_part(page, heads, _PUBLISHER), "client id")
     if "published_at" in wanted:
-        made["published_at"] = _moments(heads.published_at, None)
+        made["published_at"] = moments(heads.published_at, None)
     if "expires_at" in wanted:
-        made["expires_at"] = _moments(heads.expires_at, heads.expires_at == 0)
+        made["expires_at"] = moments(heads.expires_at, heads.expires_at == 0)
     if "qos" in wanted:
-        made["qos"] = _numbers((heads.flags & _QOS).astype(np.int8), pa.int8())
+        made["qos"] = numbers((heads.flags & _QOS).astype(np.int8), pa.int8())
     if "retain" in wanted:
         retained = pa.py_buffer(np.packbits((heads.flags & _RETAIN) != 0, bitorder="little"))
         made["retain"] = pa.Array.from_buffers(pa.bool_(), len(heads.flags), [None, retained])
@@ -288,7 +307,7 @@ def _value_columns(page: Page, heads: Heads, wanted: set[str]) -> dict[str, Any]
 
 def _part(page: Page, heads: Heads, part: int) -> Any:
     """One of the parts of each row."""
-    return _slots(page, heads.bounds).take(_every(part, len(heads.bounds) - 1, PARTS))
+    return _slots(page, heads.bounds).take(every(part, len(heads.bounds) - 1, PARTS))
 
 
 def _property_columns(page: Page, heads: Heads, wanted: set[str]) -> dict[str, Any]:
@@ -324,45 +343,12 @@ def _properties(raw: bytes) -> dict[str, object]:
     }
 
 
-def _moments(values: Any, missing: Any) -> Any:
-    """Microseconds as moments; null where ``missing``."""
-    valid = None
-    if missing is not None:
-        valid = pa.py_buffer(np.packbits(~missing, bitorder="little"))
-    return pa.Array.from_buffers(TIMESTAMP, len(values), [valid, pa.py_buffer(values)])
-
-
-def _numbers(values: Any, kind: Any) -> Any:
-    """A numpy array of just this width as an Arrow array."""
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
-
-
-def _every(first: int, end: int, step: int) -> Any:
-    """Indices from ``first`` up to ``end``."""
-    return _numbers(np.arange(first, end, step, dtype=np.int64), pa.int64())
-
-
-def _binary(values: Sequence[bytes]) -> Any:
-    """Byte strings as an Arrow array."""
-    bounds: Any = np.zeros(len(values) + 1, dtype=np.int32)
-    np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=bounds[1:])
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(values))]
-    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
-
-
-def _strings(values: Sequence[str]) -> Any:
-    """Texts as an Arrow array."""
-    return _binary([value.encode() for value in values]).cast(pa.string())
-
-
-def _text(values: Any, what: str) -> Any:
-    try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid as error:
-        raise StorageCorrupt(f"a {what} is not UTF-8") from error
-
-
 # -- pages ---------------------------------------------------------------------------------
+
+
+def _memory(page: Page) -> Any:
+    """What a page's bounds are in."""
+    return page.memory if isinstance(page, LyingPage) else page.data
 
 
 def _lengths(page: Page) -> Any:
@@ -371,6 +357,8 @@ def _lengths(page: Page) -> Any:
 
 def _bounds(page: Page) -> Any:
     """Where keys and values begin, in turn, and the end."""
+    if isinstance(page, LyingPage):
+        return page.bounds()
     bounds: Any = np.zeros(len(page.lengths) + 1, dtype=np.int64)
     np.cumsum(_lengths(page), out=bounds[1:])
     assert int(bounds[-1]) < 2**31  # a page is far smaller
@@ -380,7 +368,7 @@ def _bounds(page: Page) -> Any:
 def _slots(page: Page, bounds: Any) -> Any:
     """The bytes of a page as an Arrow array, cut at bounds."""
     return pa.Array.from_buffers(
-        pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(page.data)]
+        pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(_memory(page))]
     )
 
 
@@ -388,5 +376,6 @@ def _integers(page: Page, places: Any) -> Any:
     """The 8 bytes at some places as numbers: a read of one word each, wherever it begins."""
     if not len(places):
         return np.empty(0, dtype=np.int64)
-    words: Any = np.ndarray(len(page.data) - 7, dtype=">i8", buffer=page.data, strides=(1,))
+    memory = _memory(page)
+    words: Any = np.ndarray(len(memory) - 7, dtype=">i8", buffer=memory, strides=(1,))
     return words[places].astype(np.int64)

@@ -32,6 +32,7 @@ from perdure.storage.contract import GenerationInfo
 from perdure.storage.rocksdb.bulk import PAGE_BYTES_MAX, FilterSets, LogFiles
 from perdure.storage.rocksdb.bulk_slices import Slice, pack_slices
 from perdure.storage.rocksdb.following import Follower
+from perdure.storage.rocksdb.lying import Opener
 
 _FOLLOWED_MAX: Final = 4
 """Directories whose streams a process follows."""
@@ -325,7 +326,9 @@ class _Opened:
             if self._files is not None:
                 self._files.close()
                 self._files = None
-            self._files, self._query = LogFiles(Path(part.path), mapped=True), part.query
+            path, lying = Path(part.path), lying_rows()
+            self._files = LogFiles(path, mapped=True, lying=lying)
+            self._query = part.query
         return self._files
 
     def _checked(self, files: LogFiles, part: Part) -> LogFiles:
@@ -334,6 +337,15 @@ class _Opened:
                 f"{part.path} holds another database than the one this query was planned for"
             )
         return files
+
+
+def lying_rows() -> Opener | None:
+    """Who reads table files as they lie; None = what checks their blocks is not installed."""
+    try:
+        from perdure.pipeline.block_rows import BlockRows
+    except ImportError:
+        return None
+    return BlockRows
 
 
 _opened = _Opened()

@@ -23,7 +23,7 @@ from perdure.config.schema import RocksdbConfig
 from perdure.errors import FormatTooNew, StorageError, StorageUnavailable
 from perdure.limits import OFFSET_MAX
 from perdure.storage import bundle
-from perdure.storage.bundle import count_of, reach, split_row
+from perdure.storage.bundle import count_of, reach
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.notes import LOG_IDENTITY
 from perdure.storage.rocksdb import keys
@@ -33,14 +33,15 @@ from perdure.storage.rocksdb.generations import Generation
 from perdure.storage.rocksdb.iterators import CHUNK_ROWS_MAX
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.storage.rocksdb.layout_v1_scan import (
-    DATA_HEAD,
     Constraints,
     Plan,
     end_of,
     pack_offset,
     unpack_data,
 )
+from perdure.storage.rocksdb.lying import LYING_MIN, Opener
 from perdure.storage.rocksdb.page import Page, PageBuilder
+from perdure.storage.rocksdb.single_rows import of_range
 from perdure.storage.rocksdb.store import RocksDatabase
 
 FilterSets: TypeAlias = tuple[tuple[str, ...], ...]
@@ -69,6 +70,8 @@ class LogFiles:
         path: a broker's data directory.
         follows: ``renew`` shows what was added since.
         mapped: see ``Engine``; for a process that reads rows and nothing else.
+        lying: who reads long stretches of a stream from table files as they lie; None = RocksDB
+            reads all.
 
     Attributes:
         follows: as given.
@@ -78,7 +81,14 @@ class LogFiles:
         FormatTooNew, StorageCorrupt: it cannot be read.
     """
 
-    def __init__(self, path: Path, *, follows: bool = False, mapped: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        follows: bool = False,
+        mapped: bool = False,
+        lying: Opener | None = None,
+    ) -> None:
         self._path = path
         self.follows = follows
         config = RocksdbConfig(tail_messages=0)
@@ -89,6 +99,7 @@ class LogFiles:
             engine=partial(Engine, follows=follows, mapped=mapped),
         )
         self._engine, self._generations = self._database.tables()
+        self._lying = None if lying is None else lying(path, self._engine.live_files())
 
     def renew(self) -> bool:
         """Show the log as it is now, for a fraction of what opening it costs; ``following`` says
@@ -110,6 +121,7 @@ class LogFiles:
 
     def close(self) -> None:
         """Let go of the files."""
+        self._lying = None
         del self._engine, self._generations
         self._database.close()
 
@@ -208,6 +220,11 @@ class LogFiles:
         page = PageBuilder()
         for stream, constraints in self.plan(part.generation, filter_sets).items():
             for rows in self._stream_rows(layout, stream, constraints, part):
+                if isinstance(rows, Page):
+                    if page.rows:
+                        yield page.take()
+                    yield rows
+                    continue
                 page.add(rows)
                 if page.size > bytes_max:
                     yield from page.take().cut(bytes_max)
@@ -222,21 +239,40 @@ class LogFiles:
         stream: int,
         constraints: set[Constraints] | None,
         part: Slice,
-    ) -> Iterator[list[bytes]]:
-        """Rows of a stream, of one message each: keys and values in turn, some at a time."""
+    ) -> Iterator[list[bytes] | Page]:
+        """Rows of a stream, of one message each: keys and values in turn, some at a time; or as
+        pages."""
         after, until = part.after_offset, min(part.until_offset, OFFSET_MAX)
         if constraints is None:
-            head = pack_offset(stream)
-            found = self._engine.chunks(
-                layout.tables[0], head + pack_offset(after + 1), end_of(head, reach(until))
-            )
-        else:
-            found = _picked(layout, stream, constraints, after, until)
-        for rows in found:
-            if rows and (unpack_data(rows[-2])[1] > until or _any_bundle(rows)):
-                rows = _singles(rows, after, until)
-            if rows:
-                yield rows
+            yield from self._whole_rows(layout.tables[0], stream, after, until)
+            return
+        for rows in _picked(layout, stream, constraints, after, until):
+            yield of_range(rows, after, until)
+
+    def _whole_rows(
+        self, table: str, stream: int, after: int, until: int
+    ) -> Iterator[list[bytes] | Page]:
+        """All rows of a stream: the first ones row by row, because most streams are short."""
+        head, last, count = pack_offset(stream), after, 0
+        tries = self._lying is not None and not self._engine.deletes_in_memory(table)
+        while True:
+            first, end = head + pack_offset(last + 1), end_of(head, reach(until))
+            for rows in self._engine.chunks(table, first, end):
+                last = unpack_data(rows[-2])[1]
+                count += len(rows) // 2
+                yield of_range(rows, after, until)
+                if tries and count >= LYING_MIN:
+                    break
+            else:
+                return
+            tries = False
+            assert self._lying is not None
+            pages = self._lying.pages(table, stream, last, reach(until), until)
+            for page, last, newest in pages:
+                if last > until or bundle.is_bundle_or_later(newest):
+                    yield of_range([each for row in page.rows() for each in row], after, until)
+                else:
+                    yield page
 
     def bound(self, filter_sets: FilterSets, after: int, until: int, rows_max: int) -> int:
         """The highest offset up to ``until`` with at most ``rows_max`` wanted messages after
@@ -311,26 +347,6 @@ def _picked(
             yield rows
             rows = []
     yield rows
-
-
-def _singles(rows: list[bytes], after: int, until: int) -> list[bytes]:
-    """Rows as rows of one message each, those in ``(after, until]``."""
-    found: list[bytes] = []
-    for place in range(0, len(rows), 2):
-        key = rows[place]
-        stream, varying = key[:8], key[DATA_HEAD:]
-        for at, single in split_row(unpack_data(key)[1], rows[place + 1], after, until):
-            found.append(stream + pack_offset(at) + varying)
-            found.append(single)
-    return found
-
-
-def _any_bundle(rows: list[bytes]) -> bool:
-    """Whether one of many values may be a bundle's; a call for each would be felt.
-
-    The version comes first in a value, so the greatest value has the latest version.
-    """
-    return bundle.is_bundle_or_later(max(rows[1::2]))
 
 
 def intersection(one: Plan, other: Plan) -> Plan:

@@ -27,6 +27,7 @@ from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageError
 from perdure.storage.rocksdb.borrowed import Borrowed, needs_borrowing
 from perdure.storage.rocksdb.iterators import Seeker, bounded, chunks, items, keys, last_key
+from perdure.storage.rocksdb.lying import LiveFile
 from perdure.storage.rocksdb.status import storage_error
 from perdure.storage.rocksdb.writes import fill
 
@@ -199,6 +200,11 @@ class Engine:
         except Exception as error:
             raise storage_error(error) from error
         self.write(rows)
+        # A range that was deleted is then known from the file (``lying``).
+        try:
+            self._tables[name].flush(True)
+        except Exception as error:
+            raise storage_error(error) from error
 
     def drop_table(self, name: str) -> None:
         """Delete a table; its space is free when this returns."""
@@ -257,6 +263,22 @@ class Engine:
         """An iterator that can jump, over the keys below ``end``."""
         options = bounded(end)
         return Seeker(self._tables[table].iter(options), options)
+
+    def live_files(self) -> list[LiveFile]:
+        """The table files, of all tables."""
+        try:
+            found = self._database.live_files()
+        except Exception as error:
+            raise storage_error(error) from error
+        keys = ("name", "start_key", "end_key")
+        return [LiveFile(*(each[key] for key in keys)) for each in found]
+
+    def deletes_in_memory(self, table: str) -> int:
+        """How many rows of a table were deleted since it was last written to a file."""
+        return sum(
+            self._tables[table].property_int_value(f"rocksdb.num-deletes-{which}") or 0
+            for which in ("active-mem-table", "imm-mem-tables")
+        )
 
     def table_bytes(self, name: str) -> int:
         """Approximate size of a table, in files and in memory."""

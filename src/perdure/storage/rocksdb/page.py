@@ -11,20 +11,27 @@ from collections.abc import Iterator, Sequence
 from typing import final
 
 
-@final
 class Page:
     """Rows of one generation, one message each, as layout 1 draws them.
 
-    Attributes:
+    Args:
         data: keys and values, in turn.
         lengths: of each of them, in bytes.
     """
 
-    __slots__ = ("data", "lengths")
-
     def __init__(self, data: bytes, lengths: array[int]) -> None:
-        self.data = data
-        self.lengths = lengths
+        self._data = data
+        self._lengths = lengths
+
+    @property
+    def data(self) -> bytes:
+        """Keys and values, in turn."""
+        return self._data
+
+    @property
+    def lengths(self) -> array[int]:
+        """Of each of them, in bytes."""
+        return self._lengths
 
     @classmethod
     def of(cls, keys: Sequence[bytes], values: Sequence[bytes]) -> Page:
@@ -36,6 +43,10 @@ class Page:
     def __len__(self) -> int:
         """How many rows there are."""
         return len(self.lengths) // 2
+
+    def plain(self) -> Page:
+        """The rows, back to back."""
+        return self
 
     @property
     def keys(self) -> list[bytes]:
@@ -50,16 +61,16 @@ class Page:
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
         """Keys with their values."""
         end = 0
-        lengths = iter(self.lengths)
+        data, lengths = self.data, iter(self.lengths)
         for key_bytes, value_bytes in zip(lengths, lengths, strict=True):
             start, middle = end, end + key_bytes
             end = middle + value_bytes
-            yield self.data[start:middle], self.data[middle:end]
+            yield data[start:middle], data[middle:end]
 
     def behind(self, count: int) -> Page:
         """The rows after the first ``count``."""
-        lengths = self.lengths[2 * count :]
-        return Page(self.data[len(self.data) - sum(lengths) :], lengths)
+        data, lengths = self.data, self.lengths[2 * count :]
+        return Page(data[len(data) - sum(lengths) :], lengths)
 
     def cut(self, bytes_max: int) -> Iterator[Page]:
         """Split the rows into pages that end with the row that reaches ``bytes_max``."""

@@ -17,7 +17,7 @@ from perdure.model import Message
 from perdure.storage import bundle
 from perdure.storage.batch import Batch
 from perdure.storage.codec import decode_message
-from perdure.storage.rocksdb import RocksDatabase, bulk
+from perdure.storage.rocksdb import RocksDatabase, bulk, single_rows
 from perdure.storage.rocksdb.bulk import (
     FilterSets,
     LogFiles,
@@ -134,10 +134,10 @@ def test_pages_of_bursts_end_after_many_bytes(database: RocksDatabase, tmp_path:
 
 def test_a_bundle_is_found_among_many() -> None:
     single, several = b"\x01x", bytes([bundle.KIND]) + b"x"
-    assert bulk._any_bundle([b"k", single, b"k", several])
-    assert not bulk._any_bundle([several, single, several, single])
-    assert bulk._any_bundle([b"k", single, b"k", b"", b"k", several])
-    assert not bulk._any_bundle([b"k", b"", b"k", single])
+    assert single_rows._any_bundle([b"k", single, b"k", several])
+    assert not single_rows._any_bundle([several, single, several, single])
+    assert single_rows._any_bundle([b"k", single, b"k", b"", b"k", several])
+    assert not single_rows._any_bundle([b"k", b"", b"k", single])
 
 
 def test_slices_follow_the_sparse_counts(database: RocksDatabase, tmp_path: Path) -> None:

@@ -1,0 +1,52 @@
+"""Who reads a stream from table files as they lie, for ``bulk``; see ``pipeline/block_rows.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from perdure.storage.rocksdb.page import Page
+
+LYING_MIN: Final = 2_048
+"""Rows of a stream that RocksDB reads first: finding out where more of them lie costs as much."""
+
+
+class LiveFile(NamedTuple):
+    """A table file of a database.
+
+    Attributes:
+        name: within its directory, behind a slash.
+        smallest, largest: its first and last key.
+    """
+
+    name: str
+    smallest: bytes
+    largest: bytes
+
+
+class Stretch(NamedTuple):
+    """Rows of a stream that follow each other.
+
+    Attributes:
+        page: with them.
+        last: the offset of the last one.
+        newest: the latest version that one of the values has, as a value begins.
+    """
+
+    page: Page
+    last: int
+    newest: bytes
+
+
+class LyingRows(Protocol):
+    """Rows in table files."""
+
+    def pages(self, table: str, stream: int, after: int, until: int, at: int) -> Iterator[Stretch]:
+        """What files have of a stream in ``(after, until]``, or the first part of it; no page
+        has rows on both sides of ``at``."""
+        ...
+
+
+Opener: TypeAlias = Callable[[Path, Sequence[LiveFile]], LyingRows]
+"""Makes one of a directory and the files that it has."""

@@ -1,0 +1,259 @@
+"""Rows from the blocks of table files are those that RocksDB gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("xxhash")
+
+import rocksdict
+
+from perdure.config.schema import RocksdbConfig
+from perdure.errors import StorageCorrupt
+from perdure.model import Message
+from perdure.pipeline import block_rows
+from perdure.pipeline.block_rows import BlockRows
+from perdure.pipeline.decode import Names, decode_page
+from perdure.pipeline.lying_page import LyingPage
+from perdure.pipeline.schema import BY_NAME
+from perdure.pipeline.table_files import NotPlain, TableFile
+from perdure.storage.batch import Batch
+from perdure.storage.rocksdb import RocksDatabase, bulk
+from perdure.storage.rocksdb.bulk import LogFiles
+from perdure.storage.rocksdb.bulk_slices import Slice
+from perdure.storage.rocksdb.engine import Engine
+
+START = 1_700_000_000_000_000
+CONFIG = RocksdbConfig(learn_thresholds=(2, 2), tail_messages=0)
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What pays for long stretches only is done for all of them."""
+    monkeypatch.setattr(bulk, "LYING_MIN", 1)
+    monkeypatch.setattr(block_rows, "_BLOCKS_MIN", 1)
+    monkeypatch.setattr(block_rows, "_GROUP_BYTES", 20_000)
+    monkeypatch.setattr(block_rows, "_PAGE_ROWS", 97)
+
+
+def submit(database: RocksDatabase, topics: list[str], sizes: list[int], at: int) -> None:
+    batch = Batch()
+    for topic, size in zip(topics, sizes, strict=True):
+        batch.append(Message(topic, bytes(size), 1, publisher=f"p{size % 3}"))
+    database.submit(batch, at)
+
+
+def table_of(files: LogFiles) -> str:
+    return files.layout(1).tables[0]
+
+
+def flush(database: RocksDatabase, *, compact: bool = False) -> None:
+    """Write the log's memory to a file, and perhaps merge files."""
+    engine, generations = database.tables()
+    for generation in generations:
+        for name in generation.layout.tables:
+            engine._tables[name].flush(True)
+            if compact:
+                engine._tables[name].compact_range(None, None)
+
+
+def read(path: Path, part: Slice, *, lies: bool) -> tuple[list[tuple[bytes, bytes]], int, Any]:
+    """Rows, how many of them lay, and their columns."""
+    files = LogFiles(path, mapped=True, lying=BlockRows if lies else None)
+    layout = files.layout(part.generation)
+    names = Names(part.generation, layout.topic, layout.pattern)
+    rows: list[tuple[bytes, bytes]] = []
+    columns: list[dict[str, Any]] = []
+    lay = 0
+    for page in files.pages((), part, rows_max=50):
+        columns += decode_page(page, list(BY_NAME), names).to_pylist()
+        lay += len(page) if isinstance(page, LyingPage) else 0
+        rows += page.rows()
+        assert [
+            row for each in (page.behind(0), page.behind(len(page))) for row in each.rows()
+        ] == list(page.rows())
+    files.close()
+    return rows, lay, columns
+
+
+TOPICS = st.sampled_from(["d/1/t", "d/2/t", "d/3/t", "d/44/t", "d/5/u", "x", "d/6/t/7", "$s/1"])
+SIZES = st.sampled_from([0, 1, 64, 100, 111, 127, 128, 200, 5_000, 20_000])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    commits=st.lists(
+        st.tuples(
+            st.lists(
+                st.tuples(TOPICS, SIZES, st.sampled_from([1, 1, 5, 70])), min_size=1, max_size=9
+            ),
+            st.sampled_from(["", "", "flush", "compact"]),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    cuts=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+)
+def test_the_same_rows_as_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory,
+    commits: list[tuple[list[tuple[str, int, int]], str]],
+    cuts: tuple[float, float],
+) -> None:
+    path = tmp_path_factory.mktemp("lying") / "db"
+    database = RocksDatabase.open(path, config=CONFIG, now_us=START)
+    at = START
+    for bursts, then in commits:
+        for topic, size, count in bursts:
+            submit(database, [topic] * count, [size] * count, at)
+            at += 100
+        if then:
+            flush(database, compact=then == "compact")
+    low, high = sorted(int(cut * (at - START + 100)) for cut in cuts)
+    for part in (Slice(1, 0, 2 * START, 1), Slice(1, START + low, START + high, 1)):
+        slow, none, expected = read(path, part, lies=False)
+        rows, _, columns = read(path, part, lies=True)
+        assert (rows, columns, none) == (slow, expected, 0)
+    database.close()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[RocksDatabase]:
+    """A log with three files, and a rest in memory."""
+    database = RocksDatabase.open(tmp_path / "db", config=CONFIG, now_us=START)
+    for number in range(3):
+        fill(database, START + number * 10_000)
+        flush(database)
+    fill(database, START + 30_000)
+    yield database
+    database.close()
+
+
+def fill(database: RocksDatabase, at: int) -> None:
+    for number in range(200):
+        topics = [f"d/{number % 7}/t", f"d/{number % 11}/u"]
+        submit(database, topics, [number % 180, number % 90], at + number * 20)
+
+
+ALL = Slice(1, 0, 2 * START, 1)
+
+
+def test_most_rows_are_read_as_they_lie(log: RocksDatabase, tmp_path: Path) -> None:
+    rows, lay, _ = read(tmp_path / "db", ALL, lies=True)
+    assert len(rows) == 1_600
+    assert lay > 1_000
+    assert rows == read(tmp_path / "db", ALL, lies=False)[0]
+
+
+def test_files_that_hold_the_same_range_are_left_to_rocksdb(
+    log: RocksDatabase, tmp_path: Path
+) -> None:
+    engine, _ = log.tables()
+    table = engine_table(log)
+    stream = stream_of(log).to_bytes(8)
+    key, value = [row for row in engine.items(table, stream, b"\xff") if row[0][:8] == stream][200]
+    # An old row, written again: it is in two files then, and the later one holds.
+    engine.write([table, key, value + b"!"])
+    flush(log)
+    rows, _, _ = read(tmp_path / "db", ALL, lies=True)
+    assert rows == read(tmp_path / "db", ALL, lies=False)[0]
+    assert len({key for key, _ in rows}) == len(rows)
+
+
+def engine_table(database: RocksDatabase) -> str:
+    _, generations = database.tables()
+    return next(iter(generations)).layout.tables[0]
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("ranged", [False, True])
+def test_rows_that_were_deleted_do_not_come_back(
+    log: RocksDatabase, tmp_path: Path, flushed: bool, ranged: bool
+) -> None:
+    engine, table = log.tables()[0], engine_table(log)
+    keys = list(engine.keys(table, b"", b"\xff"))[100:300]
+    if ranged:
+        engine.replace_range(table, keys[0], keys[-1] + b"\0", [])
+    else:
+        engine.write([each for key in keys for each in (table, key, None)])
+    if flushed:
+        flush(log)
+    rows, lay, _ = read(tmp_path / "db", ALL, lies=True)
+    assert not {key for key, _ in rows} & set(keys)
+    assert len(rows) == 1_400
+    assert lay == 0
+
+
+def data_files(path: Path) -> list[Path]:
+    found = []
+    for each in sorted(path.glob("*.sst")):
+        try:
+            if TableFile(each).table.endswith(".data"):
+                found.append(each)
+        except NotPlain:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5])
+def test_damage_ends_with_an_error(log: RocksDatabase, tmp_path: Path, place: float) -> None:
+    file = data_files(tmp_path / "db")[1]
+    data = bytearray(file.read_bytes())
+    data[int(len(data) * place)] ^= 0x20
+    file.write_bytes(data)
+    with pytest.raises(StorageCorrupt):
+        read(tmp_path / "db", ALL, lies=True)
+
+
+def test_a_file_that_is_gone_is_left_to_rocksdb(log: RocksDatabase, tmp_path: Path) -> None:
+    expected = read(tmp_path / "db", ALL, lies=False)[0]
+    files = LogFiles(tmp_path / "db", mapped=True, lying=BlockRows)
+    flush(log, compact=True)
+    found = [row for page in files.pages((), ALL, rows_max=50) for row in page.rows()]
+    files.close()
+    assert found == expected
+
+
+class _Lz4(Engine):
+    def _table_options(self, name: str) -> rocksdict.Options:
+        options = super()._table_options(name)
+        lz4 = rocksdict.DBCompressionType.lz4()
+        options.set_compression_per_level([lz4] * 7)
+        return options
+
+
+def test_compressed_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    database = RocksDatabase.open(path, config=CONFIG, now_us=START, engine=_Lz4)
+    fill(database, START)
+    flush(database)
+    (file,) = data_files(path)
+    table = TableFile(file)
+    blocks = table.read(*table.blocks_of(stream_of(database), 0, 2 * START))
+    assert len(blocks.data) > file.stat().st_size
+    rows, lay, columns = read(path, ALL, lies=True)
+    assert (rows, columns) == read(path, ALL, lies=False)[::2]
+    assert lay
+    database.close()
+
+
+def stream_of(database: RocksDatabase) -> int:
+    _, generations = database.tables()
+    layout: Any = next(iter(generations)).layout
+    return next(stream for stream, pattern in layout.streams() if "+" in pattern)
+
+
+def test_other_formats_are_left_to_rocksdb(tmp_path: Path) -> None:
+    file = tmp_path / "1.sst"
+    for data in (b"", b"x" * 100):
+        file.write_bytes(data)
+        with pytest.raises(NotPlain):
+            TableFile(file)
+    with pytest.raises(NotPlain):
+        TableFile(tmp_path / "2.sst")
