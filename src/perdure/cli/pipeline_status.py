@@ -14,7 +14,13 @@ from perdure.cli.pipeline_options import From, log_options, opened_log, read_opt
 from perdure.config.schema import TablesConfig
 from perdure.config.units import format_time
 from perdure.errors import PerdureError
-from perdure.storage.cursors import PipelineCursor, forget_cursors, load_cursors
+from perdure.storage.cursors import (
+    DIRECTORY,
+    PipelineCursor,
+    forget_cursors,
+    load_cursors,
+    why_unseen,
+)
 
 if TYPE_CHECKING:
     from perdure.storage.pipeline_runs import JobState, RunState
@@ -79,6 +85,11 @@ def status(log: From, forget: str, place: str, out: Output) -> None:
     out.rows(_COLUMNS, rows)
     if state is not None and not out.is_json:
         _show_run(state, out)
+    if options.remote is None and (reason := why_unseen(log.data)):
+        where = log.data / DIRECTORY
+        click.echo(
+            f"warning: {where} cannot be listed ({reason}): what is read is not known", err=True
+        )
     for name in broken:
         click.echo(f"warning: the cursor of {name} cannot be read", err=True)
 

@@ -4,6 +4,8 @@
 as there. Only what a query uses is read: DuckDB plans it first on tables without rows, which tells
 the tables and, of ``log``, the columns. The log is then read once, into DuckDB's memory or its
 temporary files; tables of the archive are read by DuckDB as it goes, with its own conditions.
+
+Invariant: a query reads the tables and writes nothing, whatever it says.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ class SqlSession:
         self._connection.execute("set TimeZone = 'UTC'")
         if temporary:
             self._connection.execute("set temp_directory = ?", [temporary])
+        _lock(self._connection)
         self._sink: Sink | None = None
         self._specs: dict[str, TableSpec] = {}
         if lake is not None:
@@ -105,6 +108,7 @@ class SqlSession:
         with duckdb.connect() as planner:
             # Tables are empty here: what follows from that is not to be concluded.
             planner.execute("set disabled_optimizers = 'statistics_propagation'")
+            _lock(planner)
             _make(planner, LOG, arrow_schema(list(BY_NAME)))
             for name in self._specs:
                 _make(planner, name, self._schema(name))
@@ -169,6 +173,15 @@ class SqlSession:
                 filesystem=targets[0][1],
             ),
         )
+
+
+def _lock(connection: Any) -> None:
+    """Let a query see the tables of the session, and no file, address or setting besides.
+
+    Log and archive are handed over by Arrow; DuckDB opens nothing but its temporary files.
+    """
+    connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
 
 
 def _make(connection: Any, name: str, schema: Any) -> None:

@@ -151,6 +151,18 @@ def load_cursors(data: Path) -> tuple[list[PipelineCursor], list[str]]:
     return sorted(found, key=lambda each: (each.name, each.place)), broken
 
 
+def why_unseen(data: Path) -> str:
+    """Why the cursors of a data directory cannot be listed; empty = they can, or there are none."""
+    try:
+        # A pattern would find nothing, in silence.
+        next((data / DIRECTORY).iterdir(), None)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
 def forget_cursors(data: Path, name: str, place: str = "") -> int:
     """Delete the cursors of a name, also those that cannot be read; how many there were.
 

@@ -21,7 +21,7 @@ from perdure.pipeline.lake.lake import Lake
 from perdure.pipeline.log_index import opened
 from perdure.pipeline.options import ReadOptions
 from perdure.pipeline.sinks.opening import open_sink
-from perdure.pipeline.sql import SqlSession
+from perdure.pipeline.sql import QueryError, SqlSession
 from perdure.pipeline.tables import parse_table
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -114,3 +114,33 @@ def test_the_command(
     assert run(["sql", "select 1; select 2", *data]) == ExitCode.USAGE
     assert run(["sql", "select topic from log", "-t", "a", *data, "--json"]) == ExitCode.OK
     assert {row["topic"] for row in json.loads(capsys.readouterr().out)} == {"a"}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select * from read_csv('{secret}')",
+        "select * from read_text('{secret}')",
+        "select * from '{secret}'",
+        "select * from glob('{home}/*')",
+        "copy (select topic from log) to '{home}/out.csv'",
+        "export database '{home}/out'",
+        "attach '{home}/out.db'",
+        "set enable_external_access = true",
+        "set temp_directory = '{home}/out'",
+        "install httpfs",
+        "explain select * from read_csv('{secret}')",
+    ],
+)
+def test_a_query_sees_no_files(database: RocksDatabase, tmp_path: Path, query: str) -> None:
+    append(database, ["a"], at=START)
+    secret = tmp_path / "secret.csv"
+    secret.write_text("word\nxyzzy\n")
+    session = SqlSession(ReadOptions(str(tmp_path / "db")), None)
+    before = set(tmp_path.iterdir())
+    with pytest.raises(QueryError) as caught:
+        ask(session, query.format(secret=secret, home=tmp_path))
+    assert "xyzzy" not in str(caught.value)
+    assert set(tmp_path.iterdir()) == before
+    assert ask(session, "select topic from log") == [{"topic": "a"}]
+    session.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -150,6 +151,30 @@ def test_what_was_dropped_is_told(
     assert run([*status, "--forget", "lake"]) == ExitCode.OK
     assert run([*status, "--forget", "lake"]) == ExitCode.NOT_FOUND
     assert run([*status, "--place", "x"]) == ExitCode.USAGE
+
+
+def test_status_says_that_it_may_not_list_the_cursors(
+    database: RocksDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    append(database, ["x"], at=START)
+    home = tmp_path / "db" / "pipelines"
+    home.mkdir()
+    plain = Path.iterdir
+
+    def refused(path: Path) -> Iterator[Path]:
+        if path == home:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return plain(path)
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    assert run(["pipeline", "status", "--data", str(tmp_path / "db"), "--json"]) == ExitCode.OK
+    told = capsys.readouterr()
+    assert json.loads(told.out) == []
+    assert f"warning: {home} cannot be listed (Permission denied)" in told.err
+    assert told.err.count("\n") == 1
 
 
 def test_a_cursor_that_cannot_be_kept_is_a_warning(
