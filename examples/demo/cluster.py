@@ -69,7 +69,7 @@ class ClusterBroker:
         self.listening.clear()
         if self._is_open:
             await self._cluster.stop()
-            await self._front.close()
+            await self._front.stop()
             await self._cluster.close()
 
     def check(self) -> None:
