@@ -10,8 +10,10 @@ import os
 import sys
 
 # Imported for the attacks that they add.
+import benchmarks.hostile.contents
 import benchmarks.hostile.costly
 import benchmarks.hostile.crowds
+import benchmarks.hostile.encrypted
 import benchmarks.hostile.floods
 import benchmarks.hostile.openings  # noqa: F401
 from benchmarks.hostile.registry import ATTACKS

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import socket
+from collections.abc import Callable
 
 from benchmarks.hostile import wire
 from benchmarks.hostile.crowds import crowd
@@ -12,7 +14,8 @@ from benchmarks.hostile.floods import answered, drain
 from benchmarks.hostile.registry import attack
 from benchmarks.hostile.wire import Attacker
 
-_LEVELS = "abcdefghijklmn"
+LEVELS = "abcdefghijklmn"
+"""Of a topic that up to 16,384 different filters match."""
 _FILTERS = 10_000
 
 
@@ -25,20 +28,26 @@ def _subscriber(attacker: Attacker, name: str, filters: list[str]) -> None:
         attacker.done += 1
 
 
-def _overlapping() -> list[str]:
-    """Filters that all match one topic."""
+def overlapping(count: int) -> list[str]:
+    """Filters that all match the topic of ``LEVELS``."""
     return [
-        "/".join("+" if mask >> at & 1 else level for at, level in enumerate(_LEVELS))
-        for mask in range(_FILTERS)
+        "/".join("+" if mask >> at & 1 else level for at, level in enumerate(LEVELS))
+        for mask in range(count)
     ]
 
 
 @attack("overlap", "QoS 1 to a topic that 10,000 filters of one session match")
 def overlap(attacker: Attacker) -> None:
-    _subscriber(attacker, "overlap", _overlapping())
-    topic = "/".join(_LEVELS)
+    _subscriber(attacker, "overlap", overlapping(_FILTERS))
+    topic = "/".join(LEVELS)
     piece = b"".join(wire.publish(topic, b"x", qos=1, packet_id=n + 1) for n in range(500))
     answered(attacker, piece, 500)
+
+
+@attack("overlap-0", "QoS 0 to a topic that 10,000 filters of one session match")
+def overlap_qos0(attacker: Attacker) -> None:
+    _subscriber(attacker, "overlap-0", overlapping(_FILTERS))
+    answered(attacker, wire.publish("/".join(LEVELS), b"x") * 500, 500)
 
 
 @attack("groups", "QoS 1 to a topic that 5,000 shared groups want")
@@ -48,49 +57,69 @@ def groups(attacker: Attacker) -> None:
     answered(attacker, piece, 200)
 
 
-@attack("wildcards", "new topics of 40 levels beside 10,000 filters of all shapes")
-def wildcards(attacker: Attacker) -> None:
-    chance = random.Random(1)
-    _subscriber(
-        attacker,
-        "wildcards",
-        [
-            "/".join(chance.choice("+ab") for _ in range(chance.randint(3, 40)))
-            for _ in range(_FILTERS)
-        ],
-    )
+def _new_topics(
+    attacker: Attacker, topic: Callable[[int], str], count: int, *, qos: int = 1
+) -> None:
+    """Publish to another topic each time; ``topic`` makes one by its number."""
+    made = itertools.count()
     while attacker.goes_on:
         with attacker.rounds(), attacker.client() as opened:
             drain(opened)
             while attacker.goes_on:
                 opened.sendall(
                     b"".join(
-                        wire.publish(
-                            "/".join(chance.choice("ab") for _ in range(40)),
-                            b"x",
-                            qos=1,
-                            packet_id=number + 1,
-                        )
-                        for number in range(500)
+                        wire.publish(topic(next(made)), b"x", qos=qos, packet_id=number + 1)
+                        for number in range(count)
                     )
                 )
-                attacker.done += 500
+                attacker.done += count
+
+
+def _among_filters(attacker: Attacker, name: str, levels: int) -> None:
+    """New topics beside filters of all shapes up to so many levels."""
+    chance = random.Random(1)
+    filters = [
+        "/".join(chance.choices("+ab", k=chance.randint(3, levels))) for _ in range(_FILTERS)
+    ]
+    _subscriber(attacker, name, filters)
+    _new_topics(attacker, lambda _: "/".join(chance.choices("ab", k=levels)), 500)
+
+
+@attack("wildcards", "new topics of 40 levels beside 10,000 filters of all shapes")
+def wildcards(attacker: Attacker) -> None:
+    _among_filters(attacker, "wildcards", 40)
+
+
+@attack("deep", "new topics of 190 levels beside 10,000 filters of all shapes")
+def deep(attacker: Attacker) -> None:
+    _among_filters(attacker, "deep", 190)
 
 
 @attack("long-topics", "QoS 0 on new topics of 60,000 bytes")
 def long_topics(attacker: Attacker) -> None:
-    batch = 0
-    while attacker.goes_on:
-        with attacker.rounds(), attacker.client() as opened:
-            while attacker.goes_on:
-                batch += 1
-                opened.sendall(
-                    b"".join(
-                        wire.publish("t" * 60_000 + f"/{batch}/{number}", b"x")
-                        for number in range(50)
-                    )
-                )
-                attacker.done += 50
+    _new_topics(attacker, lambda number: "t" * 60_000 + f"/{number}", 50, qos=0)
+
+
+@attack("long-topics-1", "QoS 1 on new topics of 60,000 bytes")
+def long_topics_qos1(attacker: Attacker) -> None:
+    _new_topics(attacker, lambda number: "t" * 60_000 + f"/{number}", 50)
+
+
+@attack("long-levels", "QoS 1 on new topics of four levels of 13,000 bytes")
+def long_levels(attacker: Attacker) -> None:
+    def topic(number: int) -> str:
+        return "/".join(f"{number}{level}".ljust(13_000, "x") for level in range(4))
+
+    _new_topics(attacker, topic, 50)
+
+
+@attack("retained-large", "retained messages of 1 MB, QoS 1, on ten topics")
+def retained_large(attacker: Attacker) -> None:
+    piece = b"".join(
+        wire.publish(f"large/{n}", bytes(1 << 20), qos=1, packet_id=n + 1, first=1)
+        for n in range(10)
+    )
+    answered(attacker, piece, 10)
 
 
 @attack(

@@ -205,3 +205,28 @@ def fan_out_1000(attacker: Attacker) -> None:
 @attack("fan-out-unacked", "QoS 1 at full speed to 100 subscribers that do not acknowledge")
 def fan_out_unacked(attacker: Attacker) -> None:
     _fan_out(attacker, 100, 1)
+
+
+@attack("slow-readers", "QoS 1 at full speed to 500 subscribers that read 1 KB now and then")
+def slow_readers(attacker: Attacker) -> None:
+    held: list[socket.socket] = []
+    for number in range(500):
+        with attacker.rounds():
+            opened = attacker.open()
+            hello = wire.connect(f"slow-{os.getpid()}-{number}")
+            opened.sendall(hello + wire.subscribe(["slow/#"], qos=1))
+            opened.setblocking(False)
+            held.append(opened)
+    publisher = attacker.client(name="slow")
+    publisher.setblocking(False)
+    messages = (wire.publish("slow/1", b"x" * 1_000, qos=1, packet_id=n + 1) for n in range(200))
+    member = _Member(publisher, b"".join(messages))
+    while attacker.goes_on:
+        with contextlib.suppress(OSError):
+            if member.send():
+                attacker.done += 200
+            publisher.recv(1 << 16)
+        for opened in held:
+            with contextlib.suppress(OSError):
+                opened.recv(1_000)
+        attacker.wait(0.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 import subprocess
@@ -15,6 +16,10 @@ from pathlib import Path
 from typing import Any, Final, final
 
 import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from perdure.bench import proc
 from perdure.bench.process import BrokerProcess, ProcessProbe, free_port
@@ -113,7 +118,7 @@ def run(name: str, *, seconds: float, program: str = sys.executable) -> Outcome:
     """
     with tempfile.TemporaryDirectory(prefix="perdure-hostile-") as made:
         directory = Path(made)
-        ports = {kind: free_port() for kind in ("tcp", "ws", "http", "metrics")}
+        ports = {kind: free_port() for kind in ("tcp", "ws", "tls", "http", "metrics")}
         process = BrokerProcess(
             _serve(program, directory, ports, authenticated=name == "passwords"),
             host=HOST,
@@ -131,8 +136,12 @@ def _serve(
     program: str, directory: Path, ports: dict[str, int], *, authenticated: bool
 ) -> list[str]:
     command = [program, "-m", "perdure"] if program == sys.executable else [program]
+    tls = _certificate(directory)
     sets = [
         f"listeners.ws.bind={HOST}:{ports['ws']}",
+        f"listeners.tls.bind={HOST}:{ports['tls']}",
+        f"listeners.tls.certificate={tls}",
+        f"listeners.tls.private_key={tls}",
         f"http.bind={HOST}:{ports['http']}",
         f"metrics.bind={HOST}:{ports['metrics']}",
     ]
@@ -148,6 +157,27 @@ def _serve(
     (directory / "password").write_text(_PASSWORD)
     serve = ["serve", "--data", str(directory / "data"), "--bind", f"{HOST}:{ports['tcp']}"]
     return [*command, *serve, *(part for one in sets for part in ("--set", one))]
+
+
+def _certificate(directory: Path) -> Path:
+    """Make a key and a certificate that it signs itself; one file with both."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    path = directory / "tls.pem"
+    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+    return path
 
 
 def _measure(

@@ -100,7 +100,7 @@ class Attacker:
 
     Args:
         host: of the broker.
-        ports: by listener: ``tcp``, ``ws``, ``http``, ``metrics``.
+        ports: by listener: ``tcp``, ``ws``, ``tls``, ``http``, ``metrics``.
         seconds: how long.
 
     Attributes:

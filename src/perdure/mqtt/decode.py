@@ -220,10 +220,8 @@ class Decoder:
                 return at
             if self.connected and first >> 4 == PUBLISH:
                 packets.append(self._publish(first, data, body, stop))
-                left -= 1 + (remaining >> PUBLISH_COST_SHIFT)
-                if self._extra:
-                    left -= self._extra
-                    self._extra = 0
+                left -= 1 + (remaining >> PUBLISH_COST_SHIFT) + self._extra
+                self._extra = 0
             elif remaining == 2 and self.connected and is_ack(first):
                 packet_id = data[body] << 8 | data[body + 1]
                 if packet_id == 0:
@@ -314,13 +312,13 @@ class Decoder:
         if topic_end > stop:
             raise MalformedPacket("the topic name is longer than the packet")
         raw = data[start:topic_end]
-        if raw == self._topic.raw:
-            topic = self._topic.name
-        else:
+        known = self._topic
+        if raw != known.raw:
             known = topic_of(raw)
-            topic = known.name
             if topic_end - start <= TOPIC_CACHED_BYTES_MAX:
                 self._topic = known
+        topic = known.name
+        self._extra = known.cost
         packet_id: i64 = 0
         at = topic_end
         if qos:
@@ -352,7 +350,7 @@ class Decoder:
         found = message_properties.get(raw_properties)
         if found is None:
             found = new_properties(raw_properties, self._properties_max)
-            self._extra = len(raw_properties) >> FIELDS_COST_SHIFT
+            self._extra += len(raw_properties) >> FIELDS_COST_SHIFT
         if topic_end == start and not found.topic_alias:
             raise ProtocolViolation("PUBLISH has neither a topic name nor a topic alias")
         if found.identifiers and self._server_side:

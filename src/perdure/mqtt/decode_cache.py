@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import mypyc_attr
 
+from perdure.mqtt.decode_header import LEVELS_FREE, TOPIC_COST_SHIFT
 from perdure.mqtt.packets import PUBLISH
 from perdure.mqtt.primitives import name_of
 from perdure.mqtt.properties import MessageProperties, check_topic_name, read_message_properties
+
+if TYPE_CHECKING:
+    # A machine word in the compiled build; an int is asked at each step whether it is one.
+    from mypy_extensions import i64
 
 TOPICS_CACHED_MAX: Final = 16_384
 """Topic names kept decoded, for all connections: the string is shared and so is its hash."""
@@ -24,13 +29,19 @@ PROPERTIES_CACHED_BYTES_MAX: Final = 128
 @final
 @mypyc_attr(acyclic=True)
 class KnownTopic:
-    """A topic name, and the bytes that it was read from."""
+    """A topic name.
 
-    __slots__ = ("name", "raw")
+    Attributes:
+        cost: work of a PUBLISH to it beyond its own unit, in units (``decode_header``).
+        raw: the bytes that it was read from.
+    """
+
+    __slots__ = ("cost", "name", "raw")
 
     def __init__(self, raw: bytes, name: str) -> None:
         self.raw: bytes = raw
         self.name: str = name
+        self.cost: i64 = max(0, name.count("/") - LEVELS_FREE) + (len(raw) >> TOPIC_COST_SHIFT)
 
 
 NO_TOPIC: Final = KnownTopic(b"", "")

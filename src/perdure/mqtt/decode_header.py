@@ -22,6 +22,11 @@ FIELDS_COST: Final = 12
 """Work of a packet with fields (SUBSCRIBE, UNSUBSCRIBE, AUTH), to begin with."""
 PUBLISH_COST_SHIFT: Final = 12
 """A PUBLISH is a unit of work, and one more for each 4 KiB."""
+TOPIC_COST_SHIFT: Final = 8
+"""A topic name is a unit for each 256 bytes: a longer one is not remembered, and each byte of it is
+checked, split, hashed and searched for anew."""
+LEVELS_FREE: Final = 8
+"""Each further level of a topic is a unit: the log may have a row for it."""
 FIELDS_COST_SHIFT: Final = 4
 """What is read field by field (filters, properties) is a unit for each 16 bytes."""
 

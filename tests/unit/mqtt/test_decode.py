@@ -294,3 +294,17 @@ def test_an_empty_feed_changes_nothing() -> None:
     made = Decoder(server_side=True, packet_size_max=10)
     assert made.feed(b"") == []
     assert made.failure is None
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "repeated"])
+def test_long_topic_names_are_work_by_their_length(version: int, is_new: bool) -> None:
+    """Each byte of them is looked at several times; short ones are remembered."""
+    size = 60_000 if is_new else 200
+    data = b"".join(
+        encode(Publish(f"{number if is_new else 0}".rjust(size, "t"), b"", 0), version)
+        for number in range(100)
+    )
+    reading = decoder(version, from_client=True)
+    assert len(reading.feed(data, 512)) == (3 if is_new else 100)
+    assert reading.has_more is is_new

@@ -173,13 +173,14 @@ class CommitPipeline(CommitListener):
         self._taken()
 
     def _taken(self) -> None:
-        if not self._scheduled and (
-            not self._gathering or self._taken_count() >= self._gathered_max
-        ):
+        if not self._scheduled and (not self._gathering or self._is_enough()):
             self.schedule()
 
     def _taken_count(self) -> int:
         return len(self._items) + len(self._placed)
+
+    def _is_enough(self) -> bool:
+        return self._taken_count() >= self._gathered_max or self.turn_budget.is_spent
 
     async def settled(self) -> None:
         """Wait until everything taken so far was handed out, or the store keeps it from that."""
@@ -221,12 +222,15 @@ class CommitPipeline(CommitListener):
     def _end(self) -> None:
         """End the turn as the loop asks for it."""
         self.number += 1
-        if self._taken_count() < self._gathered_max and self._committer.gathers():
+        if not self._is_enough() and self._committer.gathers():
             self._gathering = True
             self._finish()
         else:
+            count, begun_us = self._taken_count(), self._committer.clock.monotonic_us()
             self._commit()
             self._finish(polls=not self._committer.pacer.spaced)
+            elapsed_us = self._committer.clock.monotonic_us() - begun_us
+            self.turn_budget.handed_out(count, elapsed_us)
         self._admit()
         self._linger()
 

@@ -31,7 +31,7 @@ from perdure.broker.connection.inbound_gate import InboundGate
 from perdure.broker.connection.qos_flow import QosFlow
 from perdure.broker.connection.refusal_log import foreign
 from perdure.broker.delivery.sender import Sender
-from perdure.broker.runtime.turn_budget import BULK_BYTES, SLICE, Beginning, FanOut
+from perdure.broker.runtime.turn_budget import BULK_BYTES, FEW, SLICE, Beginning, FanOut
 from perdure.errors import MqttError
 from perdure.limits import CONNECT_HEAD_BYTES
 from perdure.mqtt.decode import Decoder
@@ -70,6 +70,8 @@ class Connection(EndingConnection):
         "_decoder",
         "_fan",
         "_parts",
+        "_publishes",
+        "_turn",
         "flow",
     )
 
@@ -97,6 +99,10 @@ class Connection(EndingConnection):
         """None = no message of this client was seen to go to many."""
         self._beginning: Beginning | None = Beginning()
         """None = it has had slices enough."""
+        self._publishes: bool = False
+        """There were messages in its last slice."""
+        self._turn: int = -1
+        """Number of the turn in which it had its last slice of what was just read."""
         super().__init__(
             parts,
             stream,
@@ -130,12 +136,20 @@ class Connection(EndingConnection):
             self.inbound_gate.arrived()
             return
         fan = self._fan
-        if (len(data) > BULK_BYTES and (parts.turn_budget.is_busy or self._state == NEW)) or (
-            fan is not None and fan.waits(parts.turn_budget, pipeline.number)
-        ):
+        if (
+            # An event loop reads on and on while its buffer is filled: one slice in a turn.
+            len(data) > BULK_BYTES
+            and (
+                parts.turn_budget.is_busy
+                or parts.turn_budget.is_spent
+                or self._turn == pipeline.number
+                or self._state == NEW
+            )
+        ) or (fan is not None and fan.waits(parts.turn_budget, pipeline.number)):
             self._decoder.feed(data, 0)
             self.go_on()
             return
+        self._turn = pipeline.number
         self._slice(data)
 
     def work_on(self) -> bool:
@@ -172,6 +186,9 @@ class Connection(EndingConnection):
         beginning = self._beginning
         if beginning is not None:
             units = min(units, beginning.units)
+        budget = self._parts.turn_budget
+        if self._publishes:
+            units = min(units, budget.allowance.messages)
         try:
             packets = decoder.feed(data, units)
             if self._state == NEW and decoder.failure is not None:
@@ -182,18 +199,20 @@ class Connection(EndingConnection):
             return False
         if self._state == CLOSED:
             return False
+        published = admission.taken - taken
+        self._publishes = published > 0
+        if published and (is_extra or published > FEW or len(data) > BULK_BYTES):
+            budget.many(published)
         dispatcher = pipeline.dispatcher
         if fan is not None or (dispatcher is not None and dispatcher.caused):
-            self._learn_fan(admission.taken - taken)
-        if beginning is not None and beginning.had(
-            admission.taken - taken, self._parts.turn_budget, pipeline.number
-        ):
+            self._learn_fan(published)
+        if beginning is not None and beginning.had(published, budget, pipeline.number):
             self._beginning = None
         if not inbound_gate.is_paused:
             if pipeline.is_overloaded():
                 inbound_gate.pause()
                 pipeline.pause(inbound_gate)
-            elif admission.taken != taken and admission.published(inbound_gate):
+            elif published and admission.published(inbound_gate):
                 # Only who has published: acknowledgements are what the sessions behind wait for.
                 inbound_gate.pause()
         size = decoder.incomplete_bytes
@@ -204,7 +223,7 @@ class Connection(EndingConnection):
                 return False
             if is_extra:
                 return True
-            self._parts.turn_budget.add(self)
+            budget.add(self)
         elif is_extra:
             inbound_gate.read_on()
         return False

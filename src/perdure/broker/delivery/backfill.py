@@ -60,7 +60,8 @@ class Backfill:
         self._inbox: Inbox = inbox
         self._sys: SysTopicValues = sys
         self._window_waiters: WindowWaiters = window_waiters
-        self._running: int = 0
+        self._running: set[tuple[LiveSession, str]] = set()
+        """Sessions and subscriptions that are given what they want."""
 
     async def may_have_retained(self, topic_filter: str) -> bool:
         """Whether a retained message can match a filter: certain for one without wildcards.
@@ -78,8 +79,12 @@ class Backfill:
         return await core.database.get_retained(topic_filter) is not None
 
     def start(self, session: LiveSession, name: str) -> None:
-        """Run the rest of a subscription's backfill."""
-        run_eagerly(self._core.scheduler, self._run(session, name), name="backfill")
+        """Run the rest of a subscription's backfill; one that runs goes on with what there is now.
+
+        A client may subscribe again and again before it has what it asked for first.
+        """
+        if (session, name) not in self._running:
+            run_eagerly(self._core.scheduler, self._run(session, name), name="backfill")
 
     async def pass_offset(self, session: LiveSession, offset: int) -> None:
         """Give all that backfills have up to an offset of the log, which is to be dropped, whether
@@ -127,7 +132,7 @@ class Backfill:
         return None
 
     async def _run(self, session: LiveSession, name: str) -> None:
-        self._running += 1
+        self._running.add((session, name))
         try:
             await self._feed(session, name)
         except StorageError as error:
@@ -138,7 +143,7 @@ class Backfill:
         except Exception as error:  # noqa: BLE001 - it costs the one session
             session.failed(error, "backfill")
         finally:
-            self._running -= 1
+            self._running.discard((session, name))
 
     async def _feed(self, session: LiveSession, name: str) -> None:
         core = self._core
@@ -147,7 +152,7 @@ class Backfill:
             if sub is None or sub.backfill is None or name in session.joining:
                 return
             await self._window_waiters.wait_live(session)
-            if session.backfilling > 1 or self._running > AT_ONCE:
+            if session.backfilling > 1 or len(self._running) > AT_ONCE:
                 # The backfills of thousands of filters would each read a page in this turn, and so
                 # would those of many sessions.
                 await core.turn_budget.step(session)

@@ -54,6 +54,15 @@ DELIVERIES_MAX: Final = 4_096
 measures them. A slice that was begun is finished."""
 
 
+TURN_US: Final = 8_000
+"""Time that the messages of a turn may take to be written and handed out, microseconds, while
+clients send more than a few at a time. A saturated broker needs about 2 for each."""
+LEARNT_US: Final = 2_000
+"""Shorter turns say nothing of what a message takes."""
+NO_LIMIT: Final = 1 << 30
+"""More messages than any turn takes."""
+
+
 class TurnScheduler(Protocol):
     """What of a scheduler is needed."""
 
@@ -120,6 +129,7 @@ class FanOut:
         self.published = published
         if self._counts:
             budget.will_cause(self.each * published, turn)
+            budget.gathered += self.each * published
 
 
 @final
@@ -140,10 +150,55 @@ class Beginning:
         """It had a slice, with so many messages in it; returns whether it has begun."""
         if published:
             budget.will_cause(published * UNKNOWN, turn)
+            if published > FEW:
+                budget.gathered += published * UNKNOWN
         if not published or turn != self._turn:
             self._turn = turn
             self.units *= 2
         return self.units >= SLICE
+
+
+@final
+class Allowance:
+    """How many messages a turn takes of those who send many: learned from the turns before.
+
+    What a message takes is known afterwards only. It may have hundreds of levels, match ten
+    thousand filters or be compared with a thousand, have a megabyte, or anything that nobody has
+    thought of: the clock sees it all.
+
+    Attributes:
+        messages: so many; ``NO_LIMIT`` where they are cheap.
+        is_used: somebody sent many in this turn.
+    """
+
+    __slots__ = ("_fits", "is_used", "messages")
+
+    def __init__(self) -> None:
+        self.messages: int = NO_LIMIT
+        self.is_used: bool = False
+        self._fits: int = NO_LIMIT
+
+    def took(self, messages: int, elapsed_us: int) -> None:
+        """A turn has ended.
+
+        Args:
+            messages: written and handed out in it.
+            elapsed_us: time that this took.
+        """
+        if not self.is_used:
+            return
+        self.is_used = False
+        fits = NO_LIMIT
+        if elapsed_us >= LEARNT_US:
+            fits = max(1, messages * TURN_US // elapsed_us)
+            # A turn that the machine has held up once says nothing of its messages.
+            fits, self._fits = max(fits, self._fits), fits
+        if fits < min(self.messages, SLICE):
+            self.messages = fits
+        elif self.messages < SLICE:
+            self.messages += self.messages // 4 + 1
+        else:
+            self.messages = NO_LIMIT
 
 
 @final
@@ -155,7 +210,18 @@ class TurnBudget:
         clock: measures what is used of a turn.
     """
 
-    __slots__ = ("_clock", "_gates", "_is_scheduled", "_turn", "_turns", "_workers", "deliveries")
+    __slots__ = (
+        "_clock",
+        "_gates",
+        "_is_scheduled",
+        "_turn",
+        "_turns",
+        "_workers",
+        "allowance",
+        "deliveries",
+        "gathered",
+        "taken",
+    )
 
     def __init__(self, turns: TurnScheduler, clock: Clock) -> None:
         self._turns: TurnScheduler = turns
@@ -167,6 +233,12 @@ class TurnBudget:
         """What the slices of a turn will cause, as far as their clients are known for it."""
         self._turn: int = 0
         """Number of that turn."""
+        self.gathered: int = 0
+        """Deliveries that slices of more than a few messages will cause, since messages were handed
+        out last."""
+        self.allowance: Allowance = Allowance()
+        self.taken: int = 0
+        """Messages since then of those who sent many."""
 
     @property
     def is_busy(self) -> bool:
@@ -193,6 +265,21 @@ class TurnBudget:
     def is_full(self, turn: int) -> bool:
         """Whether the slices of this turn cause all the deliveries that it may have."""
         return self.deliveries >= DELIVERIES_MAX and turn == self._turn
+
+    def many(self, messages: int) -> None:
+        """Somebody has sent more than a few messages, or large ones."""
+        self.taken += messages
+        self.allowance.is_used = True
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether what was taken is all that may be written and handed out at once."""
+        return self.taken >= self.allowance.messages or self.gathered >= DELIVERIES_MAX
+
+    def handed_out(self, messages: int, elapsed_us: int) -> None:
+        """What was taken was written and handed out: see ``Allowance``."""
+        self.taken = self.gathered = 0
+        self.allowance.took(messages, elapsed_us)
 
     async def step(self, owner: object) -> None:
         """Wait for a step of long work; owners take turns.
@@ -236,7 +323,7 @@ class TurnBudget:
                     workers.append(worker)
                 if not workers or self._clock.monotonic_us() >= until_us:
                     break
-                if self.deliveries >= DELIVERIES_MAX:
+                if self.deliveries >= DELIVERIES_MAX or self.is_spent:
                     break
         if workers or self._gates:
             self._schedule()

@@ -21,7 +21,7 @@ class RocksdbConfig(Section, frozen=True):
     ] = "skipscan"
     write_buffer_bytes: Annotated[
         int, about("Memory for writes not yet in a table file.", unit="bytes", ge=1 * MIB)
-    ] = 64 * MIB
+    ] = 32 * MIB
     block_cache_bytes: Annotated[
         int, about("Memory for blocks read from table files.", unit="bytes", ge=1 * MIB)
     ] = 32 * MIB
@@ -33,7 +33,7 @@ class RocksdbConfig(Section, frozen=True):
         about(
             "Bytes of recent messages kept in memory, with their properties.", unit="bytes", ge=0
         ),
-    ] = 32 * MIB
+    ] = 16 * MIB
     max_open_files: Annotated[int, about("Table files held open; -1 = all.", ge=-1)] = 512
     learn_thresholds: Annotated[
         tuple[int, ...],

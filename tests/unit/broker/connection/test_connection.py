@@ -119,6 +119,29 @@ def test_an_ordinary_read_passes_in_one_go(shifts: list[None]) -> None:
     assert len(shifts) == begun
 
 
+def test_what_is_read_again_in_one_turn_waits_for_the_next(shifts: list[None]) -> None:
+    """uvloop reads up to 32 times 256 KB in a row of who sends fast."""
+    sim = make_sim()
+    client = Client(sim, "c")
+    client.connect()
+    sim.run_for(1_000)
+    connection = sim.live.services.registry.live["c"].connection
+    assert isinstance(connection, Connection)
+    assert client.wire is not None
+    received = sim.live.services.metrics
+    large = encode(Publish("t", bytes(60_000), 0), V5)
+    begun = len(shifts)
+    for _ in range(4):
+        connection.receive(large)
+        if connection.inbound_gate.waits:
+            break
+    assert received.publishes_received == 1
+    sim.run_for(1_000)
+    assert received.publishes_received == 2
+    assert len(shifts) - begun == 1
+    assert not connection.inbound_gate.waits
+
+
 def test_nothing_is_read_from_who_does_not_read() -> None:
     sim = make_sim()
     flood, honest = _pair(sim)

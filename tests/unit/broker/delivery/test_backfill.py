@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from perdure.broker.delivery.backfill import AT_ONCE
+from perdure.broker.delivery.backfill import AT_ONCE, Backfill
+from perdure.broker.delivery.live_session import LiveSession
 from perdure.broker.runtime.turn_budget import STEPS_MAX, TurnBudget
 from perdure.config.schema import Config, SessionConfig
 from perdure.mqtt.packets import PUBACK, Ack, Properties, Publish, Subscribe, SubscribeFilter
@@ -258,3 +259,36 @@ def test_backfills_of_who_has_left_wait_for_nothing(monkeypatch: pytest.MonkeyPa
     reader.cut()
     sim.run_for(1_000)
     assert released == [session]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_who_subscribes_again_and_again_is_fed_once(
+    monkeypatch: pytest.MonkeyPatch, qos: int
+) -> None:
+    """Hundreds of backfills of one subscription would wait for the client, each with its page."""
+    runs: list[str] = []
+    feed = Backfill._feed
+
+    async def counted(self: Backfill, session: LiveSession, name: str) -> None:
+        runs.append(name)
+        await feed(self, session, name)
+
+    monkeypatch.setattr(Backfill, "_feed", counted)
+    sim = make_sim(config=PAGES)
+    bodies = _retain(_publisher(sim), 30)
+    reader = Client(sim, "r", acks=False)
+    reader.connect(clean=True)
+    assert reader.wire is not None
+    reader.wire.stop_taking()
+    for _ in range(50):
+        reader.send(Subscribe(60_000, [SubscribeFilter("r/#", qos)]))
+    sim.run_for(1_000_000)
+    assert len(runs) < 10
+    reader.acks = True
+    reader.wire.take_again()
+    sim.run_for(1_000_000)
+    reader.cut()
+    reader = Client(sim, "r")
+    reader.connect(clean=True)
+    reader.subscribe("r/#", qos=qos)
+    assert sorted(reader.payloads(within_us=1_000_000)) == bodies

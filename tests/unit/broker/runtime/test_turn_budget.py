@@ -7,13 +7,17 @@ import random
 from perdure.broker.runtime.turn_budget import (
     DELIVERIES_MAX,
     FEW,
+    LEARNT_US,
     LEFTOVER_US,
+    NO_LIMIT,
     SLICE,
     SLICE_MIN,
     SLICES_MAX,
     STEPS_MAX,
+    TURN_US,
     UNITS_FIRST,
     WIDE,
+    Allowance,
     Beginning,
     FanOut,
     TurnBudget,
@@ -191,3 +195,62 @@ def test_who_begins_to_publish_has_short_slices() -> None:
         assert not silent.had(0, hall.shifts, 7)
     assert silent.had(0, hall.shifts, 7)
     assert not hall.shifts.is_full(7)
+
+
+def _learnt(allowance: Allowance, messages: int, each_us: int, *, turns: int = 2) -> int:
+    for _ in range(turns):
+        allowance.is_used = True
+        allowance.took(messages, messages * each_us)
+    return allowance.messages
+
+
+def test_costly_messages_are_few_in_a_turn() -> None:
+    allowance = Allowance()
+    assert _learnt(allowance, SLICE, 2) == NO_LIMIT
+    assert _learnt(allowance, SLICE, 100) == TURN_US // 100
+    assert _learnt(allowance, TURN_US // 100, 1_000) == TURN_US // 1_000
+    assert _learnt(allowance, 1, 10 * TURN_US) == 1
+
+
+def test_a_limit_ends_once_messages_are_cheap() -> None:
+    allowance = Allowance()
+    assert _learnt(allowance, 10, TURN_US) == 1
+    seen = [_learnt(allowance, allowance.messages, 2, turns=1) for _ in range(40)]
+    assert seen[:4] == [2, 3, 4, 6]
+    assert seen[-1] == NO_LIMIT
+
+
+def test_a_turn_that_was_held_up_once_teaches_nothing() -> None:
+    allowance = Allowance()
+    assert _learnt(allowance, 10, 10 * TURN_US, turns=1) == NO_LIMIT
+    assert _learnt(allowance, SLICE, 4) == NO_LIMIT
+
+
+def test_turns_of_those_who_send_little_teach_nothing() -> None:
+    allowance = Allowance()
+    _learnt(allowance, 10, TURN_US)
+    for _ in range(10):
+        allowance.took(1, 10)
+        allowance.took(1, 10 * TURN_US)
+    assert allowance.messages == 1
+    assert _learnt(allowance, 1, LEARNT_US - 1, turns=1) == 2
+
+
+def test_what_was_taken_is_enough_until_it_is_handed_out() -> None:
+    hall = Hall()
+    _learnt(hall.shifts.allowance, 10, TURN_US // 5)
+    assert hall.shifts.allowance.messages == 5
+    hall.shifts.many(4)
+    assert not hall.shifts.is_spent
+    hall.shifts.many(1)
+    assert hall.shifts.is_spent
+    hall.shifts.handed_out(5, 10)
+    assert not hall.shifts.is_spent
+    for turn in range(40):
+        Beginning().had(FEW, hall.shifts, turn)
+    assert not hall.shifts.is_spent
+    for turn in range(2):
+        assert not hall.shifts.is_spent
+        Beginning().had(UNITS_FIRST // 2 + 1, hall.shifts, turn)
+    assert hall.shifts.is_spent
+    assert not hall.shifts.is_full(1)
