@@ -45,9 +45,10 @@ CONTENT_DEPTH_MAX: Final = 64
 fields. It is far from where Python's own bound depends on who calls the decoder."""
 
 PAYLOAD_VALUES_MAX: Final = 50_000
-"""Values, with keys, of a payload in CBOR, and values in MessagePack or fields in Sparkplug B: a
-payload with more does not decode. One with as many holds the loop for about 25 ms, and for 90 on
-a build that is not compiled. No setting, like CONTENT_BYTES_MAX."""
+"""Values, with keys, of a payload in CBOR, values in MessagePack or fields in Sparkplug B, and
+opening brackets in JSON: a payload with more does not decode, or has no fields for filters. One
+with as many holds the loop for about 25 ms, and for 90 on a build that is not compiled. No setting,
+like CONTENT_BYTES_MAX."""
 
 CONTENT_FILTER_ID_MAX: Final = 64
 """Characters of a stored content filter's id, which is a level of a topic filter."""

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from perdure.errors import MqttError
-from perdure.limits import CONTENT_BYTES_MAX, CONTENT_DEPTH_MAX
+from perdure.limits import CONTENT_BYTES_MAX, CONTENT_DEPTH_MAX, PAYLOAD_VALUES_MAX
 from perdure.model import Message
 from perdure.mqtt.encode import properties_from_forward
+from perdure.payloads import schemaless
 from perdure.payloads.formats import decoder_of_message
 from perdure.payloads.values import Undecodable
 
@@ -98,12 +99,16 @@ def decode(payload: bytes, content_type: str = "", topic: str = "") -> object:
     large, or nested too deep."""
     if len(payload) > CONTENT_BYTES_MAX:
         return MISSING
+    decoder = decoder_of_message(content_type, topic)
+    opened = payload.count(b"[") + payload.count(b"{")
+    if decoder is schemaless.json and opened > PAYLOAD_VALUES_MAX:
+        return MISSING  # each costs a hundred times what its byte does
     try:
-        root: object = decoder_of_message(content_type, topic)(payload)
+        root: object = decoder(payload)
     except Undecodable:
         return MISSING
     # How deep JSON is decoded depends on who calls: what all of them can read is read.
-    if payload.count(b"[") + payload.count(b"{") > CONTENT_DEPTH_MAX and is_too_deep(root):
+    if opened > CONTENT_DEPTH_MAX and is_too_deep(root):
         return MISSING
     return root
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from perdure.content import parse_filter
-from perdure.content.document import content_of, decode, is_too_deep
-from perdure.limits import CONTENT_BYTES_MAX, CONTENT_DEPTH_MAX
+from perdure.content.document import MISSING, content_of, decode, is_too_deep
+from perdure.limits import CONTENT_BYTES_MAX, CONTENT_DEPTH_MAX, PAYLOAD_VALUES_MAX
 from perdure.model import Message
 from perdure.mqtt.encode import forward_properties
 from perdure.mqtt.packets import Properties
@@ -31,6 +31,14 @@ def test_how_much_of_a_payload_is_read() -> None:
     exists = parse_filter('{"$payload":{"$exists":true}}')
     assert exists.holds(b"1".rjust(CONTENT_BYTES_MAX))
     assert not exists.holds(b"1".rjust(CONTENT_BYTES_MAX + 1))
+
+
+@pytest.mark.parametrize("piece", [b'{"a":1}', b"[1]"])
+def test_how_many_objects_and_arrays_are_read(piece: bytes) -> None:
+    """Each takes as long as a hundred other bytes."""
+    most = PAYLOAD_VALUES_MAX - 1
+    assert decode(b"[" + b",".join([piece] * most) + b"]") is not MISSING
+    assert decode(b"[" + b",".join([piece] * (most + 1)) + b"]") is MISSING
 
 
 def test_properties_that_do_not_decode_are_none() -> None:

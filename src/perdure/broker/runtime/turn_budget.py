@@ -54,7 +54,7 @@ DELIVERIES_MAX: Final = 4_096
 measures them. A slice that was begun is finished."""
 
 
-TURN_US: Final = 8_000
+TURN_US: Final = 4_000
 """Time that the messages of a turn may take to be written and handed out, microseconds, while
 clients send more than a few at a time. A saturated broker needs about 2 for each."""
 LEARNT_US: Final = 2_000
@@ -154,7 +154,8 @@ class Beginning:
                 budget.gathered += published * UNKNOWN
         if not published or turn != self._turn:
             self._turn = turn
-            self.units *= 2
+            if not published or not budget.allowance.is_long:
+                self.units *= 2
         return self.units >= SLICE
 
 
@@ -168,13 +169,15 @@ class Allowance:
 
     Attributes:
         messages: so many; ``NO_LIMIT`` where they are cheap.
+        is_long: the last turn in which somebody sent many took longer than it should.
         is_used: somebody sent many in this turn.
     """
 
-    __slots__ = ("_fits", "is_used", "messages")
+    __slots__ = ("_fits", "is_long", "is_used", "messages")
 
     def __init__(self) -> None:
         self.messages: int = NO_LIMIT
+        self.is_long: bool = False
         self.is_used: bool = False
         self._fits: int = NO_LIMIT
 
@@ -188,6 +191,7 @@ class Allowance:
         if not self.is_used:
             return
         self.is_used = False
+        self.is_long = elapsed_us > TURN_US
         fits = NO_LIMIT
         if elapsed_us >= LEARNT_US:
             fits = max(1, messages * TURN_US // elapsed_us)

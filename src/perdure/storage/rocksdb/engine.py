@@ -51,9 +51,11 @@ _INDEX_BUFFER_SHARE: Final = 16
 a small sorted list that stays in the processor's cache takes them for half the cost; the rows of
 a stream ascend, and their list may be long."""
 
-_LOG_FILES_MERGED: Final = 8
+_LOG_FILES_MERGED: Final = 16
 """Files of a log table that are merged when there are so many: it is written once, read seldom and
 dropped as a whole, so merging early is work for nothing."""
+_LOG_FILES_SLOW: Final = 40
+"""Such files from which on writes wait for merging."""
 
 _FILES_PER_THREAD: Final = 64
 _OPENING_THREADS_MAX: Final = 16
@@ -354,6 +356,8 @@ class Engine:
             share = _INDEX_BUFFER_SHARE if name.endswith(".index") else _LOG_BUFFER_SHARE
             options.set_write_buffer_size(self._config.write_buffer_bytes // share)
             options.set_level_zero_file_num_compaction_trigger(_LOG_FILES_MERGED)
+            options.set_level_zero_slowdown_writes_trigger(_LOG_FILES_SLOW)
+            options.set_level_zero_stop_writes_trigger(2 * _LOG_FILES_SLOW)
         else:
             options.set_write_buffer_size(_SMALL_BUFFER_BYTES)
         none, lz4 = rocksdict.DBCompressionType.none(), rocksdict.DBCompressionType.lz4()

@@ -10,7 +10,7 @@ from perdure.broker.connection.connection import Connection
 from perdure.broker.connection.subscribe_handler import FILTERS_PER_STEP, SubscribeHandler
 from perdure.broker.delivery.live_session import LiveSession
 from perdure.broker.dispatch.items import Item
-from perdure.broker.runtime.turn_budget import SLICE, TurnBudget
+from perdure.broker.runtime.turn_budget import SLICE, Allowance, TurnBudget
 from perdure.config.schema import Config, LimitsConfig, MqttConfig
 from perdure.limits import CONNECT_HEAD_BYTES
 from perdure.model import Message
@@ -106,6 +106,36 @@ def test_who_begins_has_not_published_much_before_it_is_known_what_that_causes()
     assert sum(taken) == 2_000
     assert taken[0] <= 64
     assert taken[-2] >= 2 * taken[0]
+
+
+def test_of_costly_messages_a_turn_takes_what_it_has_time_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Allowance, "took", lambda *_: None)
+    sim = make_sim()
+    services = sim.live.services
+    taken: list[int] = []
+    accept = services.pipeline.sequenced
+
+    def counted(items: list[Item]) -> None:
+        taken.append(sum(isinstance(item, Message) for item in items))
+        accept(items)
+
+    clients = [Client(sim, f"c{number}") for number in range(4)]
+    for client in clients:
+        client.connect()
+        client.publish("t")
+    sim.run_for(50_000)
+    services.pipeline.sequenced = counted  # type: ignore[method-assign]
+    services.pipeline.turn_budget.allowance.messages = 3
+    for client in clients:
+        _send(client, encode(Publish("t", b"", 0), V5) * 40)
+    sim.run_for(50_000)
+    taken = [count for count in taken if count]
+    assert sum(taken) == 4 * 40
+    # Each of them begins with a slice; what is left over has one of each turn.
+    assert taken[0] <= 4 * 3
+    assert set(taken[1:-1]) == {3}
 
 
 def test_an_ordinary_read_passes_in_one_go(shifts: list[None]) -> None:

@@ -197,6 +197,18 @@ def test_who_begins_to_publish_has_short_slices() -> None:
     assert not hall.shifts.is_full(7)
 
 
+def test_who_begins_has_no_longer_slices_while_turns_are_long() -> None:
+    hall = Hall()
+    beginning = Beginning()
+    for turn, each_us in enumerate((TURN_US, TURN_US, 1)):
+        beginning.had(UNITS_FIRST, hall.shifts, turn)
+        hall.shifts.many(UNITS_FIRST)
+        hall.shifts.handed_out(UNITS_FIRST, UNITS_FIRST * each_us)
+    assert beginning.units == 2 * UNITS_FIRST
+    beginning.had(UNITS_FIRST, hall.shifts, 3)
+    assert beginning.units == 4 * UNITS_FIRST
+
+
 def _learnt(allowance: Allowance, messages: int, each_us: int, *, turns: int = 2) -> int:
     for _ in range(turns):
         allowance.is_used = True
