@@ -52,10 +52,8 @@ a small sorted list that stays in the processor's cache takes them for half the 
 a stream ascend, and their list may be long."""
 
 _LOG_FILES_MERGED: Final = 16
-"""Files of a log table that are merged when there are so many: it is written once, read seldom and
-dropped as a whole, so merging early is work for nothing."""
-_LOG_FILES_SLOW: Final = 40
-"""Such files from which on writes wait for merging."""
+"""Files of a log table that are merged at once: it is read seldom, and dropped as a whole."""
+_LOG_FILES_SLOW: Final = 40  # such files from which on writes wait for that
 
 _FILES_PER_THREAD: Final = 64
 _OPENING_THREADS_MAX: Final = 16
