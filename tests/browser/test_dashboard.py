@@ -85,6 +85,8 @@ def test_the_first_page_lives_and_is_small(scene: Scene, page: Any) -> None:
         arg=before,
     )
     device.leave()
+    # Nothing moves by itself: one dot that did took a quarter of a core for each open tab.
+    assert page.evaluate("document.getAnimations().length") == 0
     # Paused: what it says stays.
     page.get_by_role("button", name="Pause live updates").click()
     assert page.locator("#asof").inner_text() == "paused"
@@ -426,6 +428,13 @@ def test_topics_and_messages_are_found(scene: Scene, page: Any) -> None:
     page.goto(f"{scene.url}/ui/config?prefix=http.")
     assert "http.bind" in page.locator("#rows").inner_text()
     assert "--set" in page.locator("#rows").inner_text()
+    # All at once are folded: a page that is read, and not scrolled.
+    page.goto(f"{scene.url}/ui/config")
+    section = page.locator("details", has=page.get_by_role("heading", name="retention", exact=True))
+    assert page.evaluate("document.documentElement.scrollHeight") < 3_000
+    assert not section.locator("table").is_visible()
+    section.locator("summary").press("Enter")
+    assert section.locator("table").is_visible()
 
 
 def test_what_is_not_there_is_said_on_a_page(scene: Scene, page: Any) -> None:

@@ -16,6 +16,7 @@ from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
 from perdure.observe.metrics_server import MetricsServer
 from perdure.observe.prometheus import make_registry
+from perdure.server.administration.turns import Turns
 from perdure.web.tokens import Tokens, read_tokens
 
 log = get_logger("metrics")
@@ -98,4 +99,6 @@ async def keep_gauges(services: Services) -> None:
         await asyncio.sleep(GAUGE_INTERVAL_S)
         lag_us = max(0, round((loop.time() - due) * 1_000_000))
         services.metrics.event_loop_lag_seconds.observe(lag_us)
-        services.gauges.update()
+        turns = Turns()
+        for _ in services.gauges.steps():
+            await turns.step()

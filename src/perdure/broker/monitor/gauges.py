@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 HELD_UP_US: Final = 5_000_000
 """How long a session is held up before the log is told: one that is slow has moved on by then."""
 
+STEP_SESSIONS: Final = 256
+"""Sessions that are looked at in one step, some 0.1 ms."""
+
 
 @final
 class Gauges:
@@ -27,6 +31,7 @@ class Gauges:
     Attributes:
         held_up: sessions that wait for one acknowledgement: its serial number, and since when
             (monotonic time; -1 = the log was told).
+        updated_us: when all connected sessions were last looked at, monotonic time.
     """
 
     def __init__(
@@ -44,9 +49,15 @@ class Gauges:
         self._registry = registry
         self._shared_subscriptions = shared_subscriptions
         self.held_up: dict[str, tuple[int, int]] = {}
+        self.updated_us = 0
 
     def update(self) -> None:
-        """Bring the metrics that are states, not counts, up to date.
+        """Bring the metrics that are states, not counts, up to date."""
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Iterator[None]:
+        """As ``update``; who asks may let others be served after each step, of ``STEP_SESSIONS``.
 
         While the store fails, those that describe it stay as they were: it may not be open.
         """
@@ -56,7 +67,8 @@ class Gauges:
         metrics.retained_bytes = database.retained_bytes
         metrics.bans_temporary = len(self._ban_enforcer.temporary())
         metrics.shared_groups = len(self._shared_subscriptions.groups)
-        self._look_at_sessions()
+        yield from self._look_at_sessions()
+        self.updated_us = self._core.clock.monotonic_us()
         metrics.storage_backlog_messages = self._core.committer.backlog()
         metrics.clock_offset_lead_seconds = self._clock_watch.lead_us() // 1_000_000
         if not self._core.committer.writable:
@@ -67,14 +79,15 @@ class Gauges:
         metrics.storage_bytes = sum(info.bytes for info in generations)
         metrics.storage_streams = sum(info.stream_count for info in generations)
 
-    def _look_at_sessions(self) -> None:
+    def _look_at_sessions(self) -> Iterator[None]:
         """What all connected sessions hold together; and those that wait for one acknowledgement,
         of each of which the log is told once."""
         inflight = pending = oldest = 0
-        before = self.held_up
-        now: dict[str, tuple[int, int]] = {}
+        waiting: set[str] = set()
         now_us = self._core.clock.monotonic_us()
-        for session in self._registry.live.values():
+        for number, session in enumerate(list(self._registry.live.values()), start=1):
+            if not number % STEP_SESSIONS:
+                yield
             outbound = session.outbound
             pending += len(outbound.pending)
             count = outbound.inflight.count
@@ -85,16 +98,19 @@ class Gauges:
             if offset and (not oldest or offset < oldest):
                 oldest = offset
             if outbound.is_held_up():
-                known = before.get(session.client_id, (0, 0))
-                now[session.client_id] = self._held_up(session, known, now_us)
+                # Noted at once: another look may begin before this one has ended.
+                waiting.add(session.client_id)
+                known = self.held_up.get(session.client_id, (0, 0))
+                self.held_up[session.client_id] = self._held_up(session, known, now_us)
         metrics = self._core.metrics
         metrics.inflight_messages = inflight
         metrics.pending_messages = pending
         # Offsets are times.
         age_us = max(0, self._core.clock.wall_us() - oldest) if oldest else 0
         metrics.oldest_unacked_seconds = age_us // 1_000_000
-        self.held_up = now
-        metrics.sessions_held_up = len(now)
+        for client_id in self.held_up.keys() - waiting:
+            del self.held_up[client_id]
+        metrics.sessions_held_up = len(waiting)
 
     def _held_up(
         self, session: LiveSession, known: tuple[int, int], now_us: int

@@ -36,9 +36,12 @@ from perdure.server.lifecycle import Phase
 STALLED_S: Final = 3
 """A node of a cluster that has waited so long for the log is not ready, seconds."""
 
-LOOK_US: Final = 1_000_000
-"""Overviews within this time share one look at all connected sessions: each open page and each
-process asks for its own."""
+LOOK_US: Final = 2_000_000
+"""An overview looks at all connected sessions itself if nobody has for so long. The gauges are kept
+each second (``metrics_part.keep_gauges``), whoever asks."""
+
+COUNT_US: Final = 1_000_000
+"""Open files are counted no more often."""
 
 _STATM: Final = Path("/proc/self/statm")
 _DESCRIPTORS: Final = Path("/proc/self/fd")
@@ -77,7 +80,7 @@ class NodeOperations:
         self._started_us = started_us
         self._begun_us = services.clock.monotonic_us()
         self._exposition = exposition
-        self._looked_us = -LOOK_US
+        self._counted_us = -COUNT_US
         self._open_files: int | None = None
 
     def handlers(self) -> Mapping[type[Request[Any]], Handler]:
@@ -93,7 +96,7 @@ class NodeOperations:
 
     async def stats(self, _request: GetStats, _call: Call) -> Stats:
         """What ``perdure status`` shows."""
-        self._look()
+        self._services.gauges.update()
         return Stats(**self._stats())
 
     async def rates(self, _request: GetRates, _call: Call) -> Rates:
@@ -101,9 +104,12 @@ class NodeOperations:
         return self._recorder.rates()
 
     async def overview(self, _request: GetOverview, _call: Call) -> Overview:
-        """Numbers and rates together; what takes a look at all sessions as of a second ago."""
-        if self._services.clock.monotonic_us() - self._looked_us >= LOOK_US:
-            self._look()
+        """Numbers and rates together; what takes a look at all sessions as of a moment ago."""
+        now_us = self._services.clock.monotonic_us()
+        if now_us - self._services.gauges.updated_us >= LOOK_US:
+            self._services.gauges.update()
+        if now_us - self._counted_us >= COUNT_US:
+            self._open_files, self._counted_us = _open_files(), now_us
         now_us = self._services.clock.wall_us()
         used = resource.getrusage(resource.RUSAGE_SELF)
         return Overview(
@@ -152,12 +158,6 @@ class NodeOperations:
             if other.name != self._node
         ]
         return NodePage(items=[mine, *others], estimated_total=1 + len(others))
-
-    def _look(self) -> None:
-        """Bring up to date what is not counted as it happens."""
-        self._services.gauges.update()
-        self._open_files = _open_files()
-        self._looked_us = self._services.clock.monotonic_us()
 
     def _stats(self) -> dict[str, Any]:
         services = self._services

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,7 +11,7 @@ from starlette.responses import Response
 from perdure.admin.limits import PAGE_MAX
 from perdure.admin.problems import Refused
 from perdure.admin.records.access import Credential, GetAclText, ListAcl, ListCredentials
-from perdure.admin.records.config import GetConfig, GetLogLevel
+from perdure.admin.records.config import GetConfig, GetLogLevel, SettingRow
 from perdure.admin.records.tokens import ListTokens, TokenPage
 from perdure.web.dashboard.desk import Desk, is_part
 from perdure.web.dashboard.forms import asked, given
@@ -27,7 +28,12 @@ def setting_routes(desk: Desk) -> list[WebRoute]:
         )
         template = "config_rows.html" if is_part(request) else "config.html"
         return desk.page(
-            request, template, current="config", page=found, filters=filters, level=level.level
+            request,
+            template,
+            current="config",
+            sections=_sections(found.items),
+            filters=filters,
+            level=level.level,
         )
 
     async def clients(request: Request) -> Response:
@@ -58,6 +64,16 @@ def setting_routes(desk: Desk) -> list[WebRoute]:
         desk.route("/ui/config", config),
         desk.route("/ui/clients", clients, right="operator"),
         desk.route("/ui/tokens", tokens, right="operator"),
+    ]
+
+
+def _sections(settings: Sequence[SettingRow]) -> list[tuple[str, list[SettingRow], int]]:
+    """Settings by the first word of their names, and how many of each are not at their defaults."""
+    found: dict[str, list[SettingRow]] = {}
+    for each in settings:
+        found.setdefault(each.setting.partition(".")[0], []).append(each)
+    return [
+        (name, rows, sum(row.origin != "default" for row in rows)) for name, rows in found.items()
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from perdure.broker.monitor import gauges
 from perdure.errors import StorageUnavailable
 from perdure.model import Message
 from perdure.mqtt.packets import PUBACK, Ack
@@ -81,3 +82,38 @@ def test_a_session_that_is_held_up_is_told_once() -> None:
     services.gauges.update()
     assert services.metrics.sessions_held_up == 0
     assert not services.gauges.held_up
+
+
+def test_many_sessions_are_looked_at_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gauges, "STEP_SESSIONS", 2)
+    sim = make_sim()
+    for number in range(5):
+        Client(sim, f"c{number}", acks=False).connect()
+    services = sim.live.services
+    steps = services.gauges.steps()
+    next(steps)
+    next(steps)
+    Client(sim, "c5").connect()  # who comes meanwhile is seen the next time
+    assert list(steps) == []
+    assert services.gauges.updated_us == services.clock.monotonic_us()
+
+
+def test_looks_that_overlap_tell_of_a_session_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gauges, "STEP_SESSIONS", 2)
+    sim = make_sim()
+    for name in ("stuck", "other", "third"):
+        Client(sim, name, acks=False).connect()
+    services = sim.live.services
+    outbound = services.registry.live["stuck"].outbound
+    for offset in range(1, PACKET_IDS + 1):
+        outbound.offer(Message("t", b"x"), 1, False, (), offset)
+        if offset > 1:
+            outbound.acknowledge(packet_id_of(offset))
+    services.gauges.update()
+    sim.run_for(gauges.HELD_UP_US)
+    steps = services.gauges.steps()
+    next(steps)
+    services.gauges.update()
+    assert list(steps) == []
+    assert len(sim.logged("session.held_up")) == 1
+    assert set(services.gauges.held_up) == {"stuck"}
