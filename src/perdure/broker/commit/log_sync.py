@@ -20,6 +20,10 @@ from perdure.storage.contract import Database
 BACKGROUND_SYNC_US: Final = 1_000_000
 """Below ``fsync`` the log is still synced once a second, so that a power cut costs little."""
 
+LARGE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of large pieces that wait for a sync beyond which their clients are not read from: two
+syncs of as many, written twice where messages are retained, take some 50 ms each."""
+
 
 @final
 class LogSync:
@@ -40,6 +44,7 @@ class LogSync:
         offset: everything in the log up to here is synced.
         syncing: who waits for the sync under way.
         waiting: who waits for the next sync.
+        large_bytes: what clients have sent in large pieces since the last sync began.
     """
 
     __slots__ = (
@@ -50,11 +55,13 @@ class LogSync:
         "_metrics",
         "_scheduler",
         "_started_us",
+        "_syncing_bytes",
         "_through",
         "has_writes",
         "is_on_loop",
         "is_running",
         "is_wanted",
+        "large_bytes",
         "offset",
         "syncing",
         "waiting",
@@ -76,12 +83,15 @@ class LogSync:
         self._loop_sync: LoopSync | None = database.capabilities.loop_sync
         self._started_us: int = 0
         self.syncing: Waiters = Waiters()
+        self._syncing_bytes: int = 0
+        """``large_bytes`` of the sync under way."""
         self._through: int = 0
         """Last offset that the sync under way takes in."""
         self.has_writes: bool = False
         self.is_on_loop: bool = self._loop_sync is not None
         self.is_running: bool = False
         self.is_wanted: bool = False
+        self.large_bytes: int = 0
         self.offset: int = database.last_offset
         self.waiting: Waiters = Waiters()
 
@@ -89,6 +99,14 @@ class LogSync:
         """Whether the store is so far behind that peers must pause."""
         loop_sync = self._loop_sync
         return loop_sync is not None and loop_sync.is_full
+
+    def is_large(self) -> bool:
+        """Whether somebody waits for the sync of so many bytes that who sends large messages, or
+        many at once, must pause: a disk takes its time for them, and everybody waits for that."""
+        return (
+            self.large_bytes + self._syncing_bytes > LARGE_BYTES_MAX
+            and (self.waiting.count + self.syncing.count) > 0
+        )
 
     def is_idle(self) -> bool:
         """Whether nothing waits for a sync, and nothing is synced."""
@@ -121,6 +139,7 @@ class LogSync:
         self.is_running = True
         self._started_us = now_us
         self._through = through
+        self._syncing_bytes, self.large_bytes = self.large_bytes, 0
         self.syncing.join(self.waiting)
         self.is_wanted = False
         self.has_writes = False
@@ -131,6 +150,7 @@ class LogSync:
 
     def _ended(self, error: BaseException | None) -> None:
         self.is_running = False
+        self._syncing_bytes = 0
         count = self.syncing.count
         waiters = self.syncing.take()
         now_us = self._clock.monotonic_us()

@@ -131,6 +131,8 @@ class Connection(EndingConnection):
         pipeline = parts.pipeline
         pipeline.arrived(received_us)
         parts.metrics.bytes_received += len(data)
+        if len(data) > BULK_BYTES:
+            parts.committer.log_sync.large_bytes += len(data)
         if self.inbound_gate.waits:
             self._decoder.feed(data, 0)
             self.inbound_gate.arrived()
@@ -178,15 +180,15 @@ class Connection(EndingConnection):
         inbound_gate = self.inbound_gate
         decoder = self._decoder
         is_extra = not data
-        pipeline = self._parts.pipeline
-        admission = pipeline.admission
+        parts = self._parts
+        pipeline, admission = parts.pipeline, parts.pipeline.admission
         taken = admission.taken
         fan = self._fan
         units = SLICE if fan is None else fan.units()
         beginning = self._beginning
         if beginning is not None:
             units = min(units, beginning.units)
-        budget = self._parts.turn_budget
+        budget = parts.turn_budget
         if self._publishes:
             units = min(units, budget.allowance.messages)
         try:
@@ -201,7 +203,8 @@ class Connection(EndingConnection):
             return False
         published = admission.taken - taken
         self._publishes = published > 0
-        if published and (is_extra or published > FEW or len(data) > BULK_BYTES):
+        is_many = published > 0 and (is_extra or published > FEW or len(data) > BULK_BYTES)
+        if is_many:
             budget.many(published)
         dispatcher = pipeline.dispatcher
         if fan is not None or (dispatcher is not None and dispatcher.caused):
@@ -209,7 +212,7 @@ class Connection(EndingConnection):
         if beginning is not None and beginning.had(published, budget, pipeline.number):
             self._beginning = None
         if not inbound_gate.is_paused:
-            if pipeline.is_overloaded():
+            if pipeline.is_overloaded() or (is_many and parts.committer.log_sync.is_large()):
                 inbound_gate.pause()
                 pipeline.pause(inbound_gate)
             elif published and admission.published(inbound_gate):

@@ -295,6 +295,30 @@ def test_no_acknowledgement_before_the_sync(qos: int) -> None:
     assert sim.store.write_count
 
 
+def test_who_sends_large_messages_waits_for_the_disk_and_others_do_not() -> None:
+    sim = stalled_sim()
+    large, small = Client(sim, "large"), Client(sim, "small")
+    for client in (large, small):
+        client.connect(expiry_s=0, clean=True)
+    for _ in range(20):
+        large.publish("t", bytes(1_000_000))
+    sim.run_for(1_000_000)
+    committer = sim.live.services.committer
+    taken = committer.backlog()
+    assert 4 <= taken <= 6, "what exceeds the bound was read with it"
+    small.publish("t")
+    sim.run_for(1_000_000)
+    assert committer.backlog() == taken + 1
+
+
+def test_all_large_messages_are_acknowledged_in_the_end() -> None:
+    sim = make_sim()
+    client = Client(sim, "c")
+    client.connect(expiry_s=0, clean=True)
+    sent = [client.publish("t", bytes(1_000_000)) for _ in range(20)]
+    assert [client.take(Ack).packet_id for _ in sent] == sent
+
+
 @pytest.mark.parametrize("durability", ["os", "memory"])
 def test_a_listener_may_wait_for_less(durability: str) -> None:
     sim = stalled_sim(durability=durability)

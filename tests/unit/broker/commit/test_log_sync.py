@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from perdure.broker.commit.log_sync import BACKGROUND_SYNC_US, LogSync
+from perdure.broker.commit.log_sync import BACKGROUND_SYNC_US, LARGE_BYTES_MAX, LogSync
 from perdure.broker.commit.waiters import Signal, Waiter
 from perdure.errors import StorageError, StorageUnavailable
 from perdure.observe.metrics import Metrics
@@ -91,3 +91,25 @@ def test_offsets_without_a_write_are_passed_when_nothing_is_to_be_synced() -> No
     assert desk.sync.pass_to(5)
     assert not desk.sync.pass_to(5)
     assert desk.sync.offset == 5
+
+
+def test_a_sync_is_large_while_somebody_waits_for_it() -> None:
+    desk = Desk()
+    sync = desk.sync
+    sync.large_bytes += LARGE_BYTES_MAX + 1
+    assert not sync.is_large(), "nobody waits, so nobody would let go of who pauses"
+    desk.write()
+    desk.wait()
+    assert sync.is_large()
+    sync.start(1, desk.now_us)
+    assert sync.is_large()
+    desk.loop.run_for(SYNC_US)
+    assert not sync.is_large()
+    # Of two syncs, one of which waits.
+    sync.large_bytes += LARGE_BYTES_MAX // 2 + 1
+    desk.write()
+    desk.wait()
+    sync.start(2, desk.now_us)
+    assert not sync.is_large()
+    sync.large_bytes += LARGE_BYTES_MAX // 2
+    assert sync.is_large()
