@@ -37,6 +37,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "thrift": "lake",
     "uvicorn": "http",
     "zstandard": "connect",
+    "xxhash": "spark",
 }
 """The extra that a command needs by the module that it imports."""
 
