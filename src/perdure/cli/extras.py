@@ -36,8 +36,8 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "starlette": "http",
     "thrift": "lake",
     "uvicorn": "http",
-    "zstandard": "connect",
     "xxhash": "spark",
+    "zstandard": "connect",
 }
 """The extra that a command needs by the module that it imports."""
 

@@ -20,9 +20,9 @@ from perdure.storage.contract import Database
 BACKGROUND_SYNC_US: Final = 1_000_000
 """Below ``fsync`` the log is still synced once a second, so that a power cut costs little."""
 
-LARGE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Bytes of large pieces that wait for a sync beyond which their clients are not read from: two
-syncs of as many, written twice where messages are retained, take some 50 ms each."""
+LARGE_BYTES_MAX: Final = 2 * 1024 * 1024
+"""Bytes of large pieces that wait for a sync beyond which their clients are not read from: a disk
+takes some 50 ms for two syncs of as many, which are written twice where messages are retained."""
 
 
 @final
