@@ -258,21 +258,23 @@ class MembersElsewhere:
 
     async def _run(self) -> None:
         core = self._core
-        wanted: list[str] = []
+        wanted: deque[str] = deque()
+        count = 0
         goes_on = False
         try:
             while self._wanted:
                 await core.until_writable()
-                wanted = list(reversed(self._wanted))
+                wanted = deque(self._wanted)
                 self._wanted.clear()
                 # All that they were given under what was known of them has passed the log then.
                 await core.pipeline.committed()
                 while wanted:
-                    stored = await core.database.open_session(wanted[-1])
-                    client_id = wanted.pop()
+                    stored = await core.database.open_session(wanted[0])
+                    client_id = wanted.popleft()
                     if client_id not in self._wanted:
                         self._found(client_id, stored)
-                    if not len(wanted) % LOOKS_PER_TURN:
+                    count += 1
+                    if not count % LOOKS_PER_TURN:
                         await core.yield_to_loop()
         except StorageError:
             # Nobody else would ask for them again.

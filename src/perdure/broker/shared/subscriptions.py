@@ -16,6 +16,7 @@ from perdure.broker.shared import runs
 from perdure.broker.shared.elsewhere import MembersElsewhere
 from perdure.broker.shared.group import SharedGroup
 from perdure.broker.shared.member import LocalMember
+from perdure.errors import StorageUnavailable
 from perdure.model import GroupRecord, InboxEntry, StoredSession, Subscription
 from perdure.storage.operations import PutGroupEntry
 from perdure.topic.shared import make_chooser
@@ -269,6 +270,8 @@ class SharedSubscriptions(GroupOwners):
         await core.until_writable()
         await self._registry.acquire(client_id)
         try:
+            if not core.committer.writable:
+                raise StorageUnavailable("the store has failed meanwhile")  # tried again (spawn)
             if client_id not in self._registry.live:
                 await core.committer.sequenced()
                 stored = await core.database.open_session(client_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from perdure.model import InboxEntry
 from perdure.mqtt.packets import PUBCOMP, PUBREC, Ack, Publish
 from tests.unit.broker.harness import Client, make_sim
 from tests.unit.broker.sharing import (
@@ -178,3 +179,41 @@ def test_a_qos_2_message_that_was_sent_before_a_crash_stays_with_its_member() ->
     again.connect()
     assert payloads_of(again) == bodies
     assert payloads_of(other) == []
+
+
+def test_what_an_offline_member_holds_is_taken_back_when_the_store_takes_writes_again() -> None:
+    """The store fails while the member's client identifier is waited for."""
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    silent = connect_member(sim, "a", acks=False)
+    bodies = send_numbers(publisher, 4)
+    silent.cut()
+    services = sim.live.services
+    registry, committer, shared = (
+        services.registry,
+        services.committer,
+        services.shared_subscriptions,
+    )
+    (key,) = shared.groups
+
+    def taken_back() -> list[bytes]:
+        found: list[InboxEntry] = []
+
+        async def read() -> None:
+            found.extend(await services.database.read_group_entries(key, limit=9))
+
+        assert sim.scheduler is not None
+        sim.scheduler.run(read())
+        return [each.message.payload for each in found if each.message is not None]
+
+    assert sim.scheduler is not None
+    sim.scheduler.run(registry.acquire("a"))
+    shared._reclaim_later("a")
+    sim.run_for(1_000)
+    committer.writable = False
+    registry.release("a")
+    sim.run_for(3_000_000)
+    assert committer.batch.is_empty()
+    committer.writable = True
+    sim.run_for(3_000_000)
+    assert taken_back() == bodies
