@@ -54,6 +54,28 @@ def text(values: Any, what: str) -> Any:
         raise StorageCorrupt(f"a {what} is not UTF-8") from error
 
 
+def words(memory: Any, places: Any, kind: str) -> Any:
+    """The numbers at some places of memory, wherever they begin, as numpy of this machine's order.
+
+    Args:
+        kind: as numpy names it: order, signed or not, and bytes (``>u8``).
+    """
+    dtype = np.dtype(kind)
+    native = dtype.newbyteorder("=")
+    if not len(places):
+        return np.empty(0, dtype=native)
+    every_one: Any = np.ndarray(
+        len(memory) - dtype.itemsize + 1, dtype=dtype, buffer=memory, strides=(1,)
+    )
+    return every_one[places].astype(native)
+
+
+def slots(memory: Any, bounds: Any) -> Any:
+    """Memory as byte strings, cut at bounds."""
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(memory)]
+    return pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
+
+
 def pieces(memory: Any, starts: Any, ends: Any) -> Any:
     """Pieces of memory that do not overlap, in its order, as byte strings."""
     count = len(starts)
@@ -61,7 +83,4 @@ def pieces(memory: Any, starts: Any, ends: Any) -> Any:
     bounds[0:-1:2] = starts
     bounds[1::2] = ends
     bounds[-1] = ends[-1]
-    slots = pa.Array.from_buffers(
-        pa.binary(), 2 * count, [None, pa.py_buffer(bounds), pa.py_buffer(memory)]
-    )
-    return slots.take(every(0, 2 * count, 2))
+    return slots(memory, bounds).take(every(0, 2 * count, 2))

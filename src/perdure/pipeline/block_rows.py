@@ -21,11 +21,11 @@ from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
-from perdure.pipeline.lying_page import KEY_TRAILER_BYTES, LyingPage, Rows
-from perdure.pipeline.table_files import KEPT, NotPlain, TableFile, restarts, varints, words
-from perdure.storage.rocksdb.lying import LiveFile, Stretch
+from perdure.pipeline.arrays import words
+from perdure.pipeline.block_page import KEY_HEAD_BYTES, KEY_TRAILER_BYTES, BlockPage, Rows
+from perdure.pipeline.table_files import KEPT, NotPlain, TableFile, restarts, varints
+from perdure.storage.rocksdb.blocks import LiveFile, Stretch
 
-_HEAD: Final = 16
 _VALUE: Final = 1
 """What it was: a value."""
 
@@ -93,7 +93,7 @@ class BlockRows:
                         some = rows.cut(low, high)
                         last = int(some.offsets[-1])
                         newest = int(blocks.data[some.values].max())
-                        yield Stretch(LyingPage(blocks.data, some), last, bytes([newest]))
+                        yield Stretch(BlockPage(blocks.data, some), last, bytes([newest]))
         except NotPlain:
             return
 
@@ -173,14 +173,14 @@ def _taken_apart(data: Any, starts: Any, ends: Any) -> Rows:
         key = at - shared
         values = at + fresh
         ends_at = values + size
-        if int(shared.max()) > _HEAD:
+        if int(shared.max()) > KEY_HEAD_BYTES:
             raise NotPlain("another kind of key")
         if int(shared.min()) < 8:
             kept = KEPT[np.minimum(shared, 8)]
             high = (high & kept) | (words(data, key, ">u8") & ~kept)
         kept = KEPT[np.maximum(shared - 8, 0)]
         low = (low & kept) | (words(data, key + 8, ">u8") & ~kept)
-        steps.append(Rows(high, low, key + _HEAD, values, ends_at))
+        steps.append(Rows(high, low, key + KEY_HEAD_BYTES, values, ends_at))
         taken.append(lanes)
         going = ends_at < until
         if going.all():

@@ -11,8 +11,10 @@ from perdure.content import parse_filter
 from perdure.content.document import Content
 from perdure.errors import MqttError, StorageCorrupt
 from perdure.mqtt.encode import properties_from_forward
-from perdure.pipeline.decode import KEY_HEAD_BYTES, PARTS, STREAM_BYTES, Heads, Names
+from perdure.pipeline.block_page import KEY_HEAD_BYTES
+from perdure.pipeline.decode import PARTS, Heads, Names
 from perdure.pipeline.options import check_where
+from perdure.pipeline.page_view import STREAM_BYTES
 from perdure.storage.rocksdb.page import Page
 
 _KNOWN_MAX: Final = 4_096

@@ -21,17 +21,15 @@ import pyarrow.compute as pc
 
 from perdure.errors import FormatTooNew, MqttError, StorageCorrupt
 from perdure.mqtt.encode import properties_from_forward
-from perdure.pipeline.arrays import every, moments, numbers, strings, text
-from perdure.pipeline.lying_page import LyingPage
+from perdure.pipeline.arrays import every, moments, numbers, slots, strings, text, words
+from perdure.pipeline.block_page import KEY_HEAD_BYTES
+from perdure.pipeline.page_view import STREAM_BYTES, PageView, PlainView, view_of
 from perdure.pipeline.schema import BY_NAME, PROPERTY_COLUMNS, arrow_schema
 from perdure.storage.rocksdb.page import Page
 
 _VERSION: Final = 1
 _PLAIN: Final = 12
 _EXTENDED: Final = 24
-STREAM_BYTES: Final = 8
-KEY_HEAD_BYTES: Final = 16
-"""Of a data key: its stream, and its stream and offset; its tokens follow."""
 _QOS: Final = 0x03
 _RETAIN: Final = 0x04
 _HAS_EXTENSION: Final = 0x08
@@ -97,11 +95,11 @@ def decode_page(
     """
     if published_from is not None or published_until is not None or keep is not None:
         page = _picked(page, names, published_from, published_until, keep)
-    bounds = _bounds(page)
-    made = _key_columns(page, bounds, columns, names)
+    view = view_of(page)
+    made = _key_columns(view, columns, names)
     needs_values = set(columns) - {"topic", "offset", "generation", "structure"}
     if needs_values:
-        made |= _value_columns(page, read_heads(page, bounds), needs_values)
+        made |= _value_columns(view, read_heads(view), needs_values)
     schema = arrow_schema(columns)
     return pa.RecordBatch.from_arrays([made[name] for name in columns], schema=schema)
 
@@ -111,8 +109,8 @@ def _picked(
 ) -> Page:
     """A page without the rows that conditions leave out."""
     page = page.plain()
-    bounds = _bounds(page)
-    heads = read_heads(page, bounds)
+    view = PlainView(page)
+    heads, bounds = read_heads(view), view.bounds
     kept = _published_between(heads, first, last)
     if keep is not None:
         rows: Any = np.arange(len(page)) if kept is None else np.flatnonzero(kept)
@@ -123,9 +121,10 @@ def _picked(
         chosen = np.flatnonzero(kept)
     if len(chosen) == len(page):
         return page
-    rows = _slots(page, np.append(bounds[0:-1:2], bounds[-1])).take(numbers(chosen, pa.int64()))
+    every_row = slots(page.data, np.append(bounds[0:-1:2], bounds[-1]))
+    rows = every_row.take(numbers(chosen, pa.int64()))
     lengths: array[int] = array("i")
-    lengths.frombytes(_lengths(page).reshape(-1, 2)[chosen].tobytes())
+    lengths.frombytes(view.lengths.reshape(-1, 2)[chosen].tobytes())
     data = rows.buffers()[2]
     return Page(data.to_pybytes() if data is not None else b"", lengths)
 
@@ -143,33 +142,23 @@ def _published_between(heads: Heads, first: int | None, last: int | None) -> Any
 # -- keys ----------------------------------------------------------------------------------
 
 
-def _key_columns(page: Page, bounds: Any, columns: Sequence[str], names: Names) -> dict[str, Any]:
-    count = len(page)
+def _key_columns(view: PageView, columns: Sequence[str], names: Names) -> dict[str, Any]:
+    count = len(view)
     made: dict[str, Any] = {}
     if "offset" in columns:
-        made["offset"] = numbers(_key_words(page, bounds, STREAM_BYTES), pa.int64())
+        made["offset"] = numbers(view.offsets, pa.int64())
     if "generation" in columns:
         generations: Any = np.full(count, names.generation, dtype=np.int32)
         made["generation"] = numbers(generations, pa.int32())
     if "topic" in columns or "structure" in columns:
-        streams = _key_words(page, bounds, 0)
+        streams = view.streams
         changes: Any = np.flatnonzero(streams[1:] != streams[:-1]) + 1
         runs = [0, *changes.tolist(), count] if count else [0]
         if "structure" in columns:
             made["structure"] = _patterns(streams, runs, names)
         if "topic" in columns:
-            made["topic"] = _topics(page, bounds, streams, runs, names)
+            made["topic"] = _topics(view, streams, runs, names)
     return made
-
-
-def _key_words(page: Page, bounds: Any, at: int) -> Any:
-    """The streams of keys, or, behind them, their offsets."""
-    if isinstance(page, LyingPage):
-        return page.at.offsets if at else page.at.streams
-    starts = bounds[0:-1:2]
-    if len(page) and int((bounds[1::2] - starts).min()) < KEY_HEAD_BYTES:
-        raise StorageCorrupt("a data key is cut short")
-    return _integers(page, starts + at)
 
 
 def _patterns(streams: Any, runs: list[int], names: Names) -> Any:
@@ -180,25 +169,25 @@ def _patterns(streams: Any, runs: list[int], names: Names) -> Any:
     return patterns.take(numbers(indices, pa.int64()))
 
 
-def _topics(page: Page, bounds: Any, streams: Any, runs: list[int], names: Names) -> Any:
+def _topics(view: PageView, streams: Any, runs: list[int], names: Names) -> Any:
     """The topics of a page: for each run of one stream, its pattern with the tokens put in."""
-    count = len(page)
+    count = len(view)
     if len(runs) - 1 > max(1, count * _RUNS_PER_ROW_MAX):
         known: dict[bytes, str] = {}
         topics = []
-        for key in page.keys:
+        for key in view.keys:
             part = key[:STREAM_BYTES] + key[KEY_HEAD_BYTES:]
             topic = known.get(part)
             if topic is None:
                 topic = known[part] = names.topic(key)
             topics.append(topic)
         return strings(topics)
-    tokens = page.tokens() if isinstance(page, LyingPage) else _tokens(page, bounds)
+    tokens = view.tokens()
     made = []
     for start, stop in pairwise(runs):
         levels = names.pattern(int(streams[start])).split("/")
         varying = levels.count("+")
-        key = _key(page, bounds, start)
+        key = view.key(start)
         head = key[:KEY_HEAD_BYTES]
         if varying == 0:
             topic = strings([names.topic(key)])[0]
@@ -217,40 +206,17 @@ def _topics(page: Page, bounds: Any, streams: Any, runs: list[int], names: Names
     return pa.concat_arrays(made) if made else pa.nulls(0, pa.string())
 
 
-def _tokens(page: Page, bounds: Any) -> Any:
-    """What keys have behind their heads."""
-    count = len(page)
-    # Three elements for each row: the head of its key, its tokens, and its value.
-    places: Any = np.empty(3 * count + 1, dtype=np.int32)
-    places[0:-1:3] = bounds[0:-1:2]
-    places[1::3] = bounds[0:-1:2] + KEY_HEAD_BYTES
-    places[2::3] = bounds[1::2]
-    places[-1] = bounds[-1]
-    return _slots(page, places).take(every(1, 3 * count, 3))
-
-
-def _key(page: Page, bounds: Any, row: int) -> bytes:
-    if isinstance(page, LyingPage):
-        return page.key(row)
-    return page.data[int(bounds[2 * row]) : int(bounds[2 * row + 1])]
-
-
 # -- values --------------------------------------------------------------------------------
 
 
-def read_heads(page: Page, bounds: Any) -> Heads:
-    """The fixed parts of the values of a page.
-
-    Args:
-        page: rows.
-        bounds: where its keys and values begin, and the end.
-    """
-    count = len(page)
+def read_heads(view: PageView) -> Heads:
+    """The fixed parts of the values of a page."""
+    count, bounds, memory = len(view), view.bounds, view.memory
     starts, ends = bounds[1::2], bounds[2::2]
     sizes = ends - starts
     if count and int(sizes.min()) < _PLAIN:
         raise StorageCorrupt("a message is cut short")
-    data: Any = np.frombuffer(_memory(page), dtype=np.uint8)
+    data: Any = np.frombuffer(memory, dtype=np.uint8)
     versions = data[starts]
     newest = int(versions.max()) if count else _VERSION
     if newest > _VERSION:
@@ -258,7 +224,7 @@ def read_heads(page: Page, bounds: Any) -> Heads:
     if count and int(versions.min()) < _VERSION:
         raise StorageCorrupt("message record has no version")
     flags = data[starts + 1]
-    published_at = _integers(page, starts + 2)
+    published_at = words(memory, starts + 2, ">i8")
     publisher = (data[starts + 10].astype(np.int32) << 8) | data[starts + 11]
     head_size: Any = np.full(count, _PLAIN, dtype=np.int32)
     expires_at: Any = np.zeros(count, dtype=np.int64)
@@ -267,9 +233,9 @@ def read_heads(page: Page, bounds: Any) -> Heads:
     if len(extended):
         if int(sizes[extended].min()) < _EXTENDED:
             raise StorageCorrupt("a message is cut short")
-        expires_at[extended] = _integers(page, starts[extended] + _PLAIN)
+        expires_at[extended] = words(memory, starts[extended] + _PLAIN, ">i8")
         # The length, and the four bytes before it, which are not its own.
-        properties[extended] = _integers(page, starts[extended] + _PLAIN + 4) & 0xFFFFFFFF
+        properties[extended] = words(memory, starts[extended] + _PLAIN + 4, ">i8") & 0xFFFFFFFF
         head_size[extended] = _EXTENDED
     if bool((head_size + publisher + properties > sizes).any()):
         raise StorageCorrupt("a message is cut short")
@@ -284,12 +250,12 @@ def read_heads(page: Page, bounds: Any) -> Heads:
     return Heads(flags, published_at, expires_at, parts)
 
 
-def _value_columns(page: Page, heads: Heads, wanted: set[str]) -> dict[str, Any]:
+def _value_columns(view: PageView, heads: Heads, wanted: set[str]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     if "payload" in wanted:
-        made["payload"] = _part(page, heads, _PAYLOAD)
+        made["payload"] = _part(view, heads, _PAYLOAD)
     if "client_id" in wanted:
-        made["client_id"] = text(_part(page, heads, _PUBLISHER), "client id")
+        made["client_id"] = text(_part(view, heads, _PUBLISHER), "client id")
     if "published_at" in wanted:
         made["published_at"] = moments(heads.published_at, None)
     if "expires_at" in wanted:
@@ -301,22 +267,22 @@ def _value_columns(page: Page, heads: Heads, wanted: set[str]) -> dict[str, Any]
         made["retain"] = pa.Array.from_buffers(pa.bool_(), len(heads.flags), [None, retained])
     properties = wanted & PROPERTY_COLUMNS
     if properties:
-        made |= _property_columns(page, heads, properties)
+        made |= _property_columns(view, heads, properties)
     return made
 
 
-def _part(page: Page, heads: Heads, part: int) -> Any:
+def _part(view: PageView, heads: Heads, part: int) -> Any:
     """One of the parts of each row."""
-    return _slots(page, heads.bounds).take(every(part, len(heads.bounds) - 1, PARTS))
+    return slots(view.memory, heads.bounds).take(every(part, len(heads.bounds) - 1, PARTS))
 
 
-def _property_columns(page: Page, heads: Heads, wanted: set[str]) -> dict[str, Any]:
+def _property_columns(view: PageView, heads: Heads, wanted: set[str]) -> dict[str, Any]:
     """MQTT 5.0 properties; each distinct set of them is decoded once."""
     count = len(heads.flags)
     sizes = heads.bounds[_PAYLOAD::PARTS] - heads.bounds[_PROPERTIES::PARTS]
     if not sizes.any():
         return {name: pa.nulls(count, BY_NAME[name].type) for name in wanted}
-    coded = _part(page, heads, _PROPERTIES).dictionary_encode()
+    coded = _part(view, heads, _PROPERTIES).dictionary_encode()
     rows: dict[str, list[object]] = {name: [] for name in wanted}
     for raw in coded.dictionary.to_pylist():
         for name, value in _properties(raw).items():
@@ -341,41 +307,3 @@ def _properties(raw: bytes) -> dict[str, object]:
         "correlation_data": found.correlation_data,
         "user_properties": pairs or None,
     }
-
-
-# -- pages ---------------------------------------------------------------------------------
-
-
-def _memory(page: Page) -> Any:
-    """What a page's bounds are in."""
-    return page.memory if isinstance(page, LyingPage) else page.data
-
-
-def _lengths(page: Page) -> Any:
-    return np.frombuffer(page.lengths, dtype=np.int32)
-
-
-def _bounds(page: Page) -> Any:
-    """Where keys and values begin, in turn, and the end."""
-    if isinstance(page, LyingPage):
-        return page.bounds()
-    bounds: Any = np.zeros(len(page.lengths) + 1, dtype=np.int64)
-    np.cumsum(_lengths(page), out=bounds[1:])
-    assert int(bounds[-1]) < 2**31  # a page is far smaller
-    return bounds.astype(np.int32)
-
-
-def _slots(page: Page, bounds: Any) -> Any:
-    """The bytes of a page as an Arrow array, cut at bounds."""
-    return pa.Array.from_buffers(
-        pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(_memory(page))]
-    )
-
-
-def _integers(page: Page, places: Any) -> Any:
-    """The 8 bytes at some places as numbers: a read of one word each, wherever it begins."""
-    if not len(places):
-        return np.empty(0, dtype=np.int64)
-    memory = _memory(page)
-    words: Any = np.ndarray(len(memory) - 7, dtype=">i8", buffer=memory, strides=(1,))
-    return words[places].astype(np.int64)

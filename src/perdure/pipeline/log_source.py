@@ -29,10 +29,10 @@ from perdure.pipeline.patience import Patience, Unreachable
 from perdure.pipeline.protocol import RowQuery
 from perdure.pipeline.remote import RemoteLog, read_rows
 from perdure.storage.contract import GenerationInfo
+from perdure.storage.rocksdb.blocks import Opener
 from perdure.storage.rocksdb.bulk import PAGE_BYTES_MAX, FilterSets, LogFiles
 from perdure.storage.rocksdb.bulk_slices import Slice, pack_slices
 from perdure.storage.rocksdb.following import Follower
-from perdure.storage.rocksdb.lying import Opener
 
 _FOLLOWED_MAX: Final = 4
 """Directories whose streams a process follows."""
@@ -326,8 +326,8 @@ class _Opened:
             if self._files is not None:
                 self._files.close()
                 self._files = None
-            path, lying = Path(part.path), lying_rows()
-            self._files = LogFiles(path, mapped=True, lying=lying)
+            path, blocks = Path(part.path), block_reader()
+            self._files = LogFiles(path, mapped=True, blocks=blocks)
             self._query = part.query
         return self._files
 
@@ -339,7 +339,7 @@ class _Opened:
         return files
 
 
-def lying_rows() -> Opener | None:
+def block_reader() -> Opener | None:
     """Who reads table files as they lie; None = what checks their blocks is not installed."""
     try:
         from perdure.pipeline.block_rows import BlockRows

@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
+from perdure.pipeline.arrays import words
+
 _FOOTER_BYTES: Final = 53
 _MAGIC: Final = bytes.fromhex("f7cff485b741e288")
 _EXTENDED_MAGIC: Final = bytes.fromhex("3e007a00")
@@ -209,13 +211,6 @@ KEPT: Final = np.array(
     [(_FULL := (1 << 64) - 1) ^ (_FULL >> 8 * kept) for kept in range(9)], np.uint64
 )
 """Masks that keep so many of the first bytes of a word."""
-
-
-def words(data: Any, places: Any, kind: str) -> Any:
-    """The words at some places, wherever they begin."""
-    width = int(kind[-1])
-    every: Any = np.ndarray(len(data) - width + 1, dtype=kind, buffer=data, strides=(1,))
-    return every[places].astype(f"u{width}")
 
 
 def varints(data: Any, at: Any) -> tuple[Any, Any]:

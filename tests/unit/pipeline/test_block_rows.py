@@ -19,9 +19,9 @@ from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt
 from perdure.model import Message
 from perdure.pipeline import block_rows
+from perdure.pipeline.block_page import BlockPage
 from perdure.pipeline.block_rows import BlockRows
 from perdure.pipeline.decode import Names, decode_page
-from perdure.pipeline.lying_page import LyingPage
 from perdure.pipeline.schema import BY_NAME
 from perdure.pipeline.table_files import NotPlain, TableFile
 from perdure.storage.batch import Batch
@@ -37,7 +37,7 @@ CONFIG = RocksdbConfig(learn_thresholds=(2, 2), tail_messages=0)
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """What pays for long stretches only is done for all of them."""
-    monkeypatch.setattr(bulk, "LYING_MIN", 1)
+    monkeypatch.setattr(bulk, "ROWS_BEFORE_BLOCKS", 1)
     monkeypatch.setattr(block_rows, "_BLOCKS_MIN", 1)
     monkeypatch.setattr(block_rows, "_GROUP_BYTES", 20_000)
     monkeypatch.setattr(block_rows, "_PAGE_ROWS", 97)
@@ -64,23 +64,23 @@ def flush(database: RocksDatabase, *, compact: bool = False) -> None:
                 engine._tables[name].compact_range(None, None)
 
 
-def read(path: Path, part: Slice, *, lies: bool) -> tuple[list[tuple[bytes, bytes]], int, Any]:
-    """Rows, how many of them lay, and their columns."""
-    files = LogFiles(path, mapped=True, lying=BlockRows if lies else None)
+def read(path: Path, part: Slice, *, by_blocks: bool) -> tuple[list[tuple[bytes, bytes]], int, Any]:
+    """Rows, how many of them came from blocks, and their columns."""
+    files = LogFiles(path, mapped=True, blocks=BlockRows if by_blocks else None)
     layout = files.layout(part.generation)
     names = Names(part.generation, layout.topic, layout.pattern)
     rows: list[tuple[bytes, bytes]] = []
     columns: list[dict[str, Any]] = []
-    lay = 0
+    from_blocks = 0
     for page in files.pages((), part, rows_max=50):
         columns += decode_page(page, list(BY_NAME), names).to_pylist()
-        lay += len(page) if isinstance(page, LyingPage) else 0
+        from_blocks += len(page) if isinstance(page, BlockPage) else 0
         rows += page.rows()
         assert [
             row for each in (page.behind(0), page.behind(len(page))) for row in each.rows()
         ] == list(page.rows())
     files.close()
-    return rows, lay, columns
+    return rows, from_blocks, columns
 
 
 TOPICS = st.sampled_from(["d/1/t", "d/2/t", "d/3/t", "d/44/t", "d/5/u", "x", "d/6/t/7", "$s/1"])
@@ -106,7 +106,7 @@ def test_the_same_rows_as_one_by_one(
     commits: list[tuple[list[tuple[str, int, int]], str]],
     cuts: tuple[float, float],
 ) -> None:
-    path = tmp_path_factory.mktemp("lying") / "db"
+    path = tmp_path_factory.mktemp("blocks") / "db"
     database = RocksDatabase.open(path, config=CONFIG, now_us=START)
     at = START
     for bursts, then in commits:
@@ -117,8 +117,8 @@ def test_the_same_rows_as_one_by_one(
             flush(database, compact=then == "compact")
     low, high = sorted(int(cut * (at - START + 100)) for cut in cuts)
     for part in (Slice(1, 0, 2 * START, 1), Slice(1, START + low, START + high, 1)):
-        slow, none, expected = read(path, part, lies=False)
-        rows, _, columns = read(path, part, lies=True)
+        slow, none, expected = read(path, part, by_blocks=False)
+        rows, _, columns = read(path, part, by_blocks=True)
         assert (rows, columns, none) == (slow, expected, 0)
     database.close()
 
@@ -145,10 +145,10 @@ ALL = Slice(1, 0, 2 * START, 1)
 
 
 def test_most_rows_are_read_as_they_lie(log: RocksDatabase, tmp_path: Path) -> None:
-    rows, lay, _ = read(tmp_path / "db", ALL, lies=True)
+    rows, from_blocks, _ = read(tmp_path / "db", ALL, by_blocks=True)
     assert len(rows) == 1_600
-    assert lay > 1_000
-    assert rows == read(tmp_path / "db", ALL, lies=False)[0]
+    assert from_blocks > 1_000
+    assert rows == read(tmp_path / "db", ALL, by_blocks=False)[0]
 
 
 def test_files_that_hold_the_same_range_are_left_to_rocksdb(
@@ -161,8 +161,8 @@ def test_files_that_hold_the_same_range_are_left_to_rocksdb(
     # An old row, written again: it is in two files then, and the later one holds.
     engine.write([table, key, value + b"!"])
     flush(log)
-    rows, _, _ = read(tmp_path / "db", ALL, lies=True)
-    assert rows == read(tmp_path / "db", ALL, lies=False)[0]
+    rows, _, _ = read(tmp_path / "db", ALL, by_blocks=True)
+    assert rows == read(tmp_path / "db", ALL, by_blocks=False)[0]
     assert len({key for key, _ in rows}) == len(rows)
 
 
@@ -184,10 +184,10 @@ def test_rows_that_were_deleted_do_not_come_back(
         engine.write([each for key in keys for each in (table, key, None)])
     if flushed:
         flush(log)
-    rows, lay, _ = read(tmp_path / "db", ALL, lies=True)
+    rows, from_blocks, _ = read(tmp_path / "db", ALL, by_blocks=True)
     assert not {key for key, _ in rows} & set(keys)
     assert len(rows) == 1_400
-    assert lay == 0
+    assert from_blocks == 0
 
 
 def data_files(path: Path) -> list[Path]:
@@ -208,12 +208,12 @@ def test_damage_ends_with_an_error(log: RocksDatabase, tmp_path: Path, place: fl
     data[int(len(data) * place)] ^= 0x20
     file.write_bytes(data)
     with pytest.raises(StorageCorrupt):
-        read(tmp_path / "db", ALL, lies=True)
+        read(tmp_path / "db", ALL, by_blocks=True)
 
 
 def test_a_file_that_is_gone_is_left_to_rocksdb(log: RocksDatabase, tmp_path: Path) -> None:
-    expected = read(tmp_path / "db", ALL, lies=False)[0]
-    files = LogFiles(tmp_path / "db", mapped=True, lying=BlockRows)
+    expected = read(tmp_path / "db", ALL, by_blocks=False)[0]
+    files = LogFiles(tmp_path / "db", mapped=True, blocks=BlockRows)
     flush(log, compact=True)
     found = [row for page in files.pages((), ALL, rows_max=50) for row in page.rows()]
     files.close()
@@ -237,9 +237,9 @@ def test_compressed_blocks(tmp_path: Path) -> None:
     table = TableFile(file)
     blocks = table.read(*table.blocks_of(stream_of(database), 0, 2 * START))
     assert len(blocks.data) > file.stat().st_size
-    rows, lay, columns = read(path, ALL, lies=True)
-    assert (rows, columns) == read(path, ALL, lies=False)[::2]
-    assert lay
+    rows, from_blocks, columns = read(path, ALL, by_blocks=True)
+    assert (rows, columns) == read(path, ALL, by_blocks=False)[::2]
+    assert from_blocks
     database.close()
 
 

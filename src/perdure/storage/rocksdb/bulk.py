@@ -27,6 +27,7 @@ from perdure.storage.bundle import count_of, reach
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.notes import LOG_IDENTITY
 from perdure.storage.rocksdb import keys
+from perdure.storage.rocksdb.blocks import ROWS_BEFORE_BLOCKS, Opener
 from perdure.storage.rocksdb.bulk_slices import Slice, cut
 from perdure.storage.rocksdb.engine import META, Engine
 from perdure.storage.rocksdb.generations import Generation
@@ -39,7 +40,6 @@ from perdure.storage.rocksdb.layout_v1_scan import (
     pack_offset,
     unpack_data,
 )
-from perdure.storage.rocksdb.lying import LYING_MIN, Opener
 from perdure.storage.rocksdb.page import Page, PageBuilder
 from perdure.storage.rocksdb.single_rows import of_range
 from perdure.storage.rocksdb.store import RocksDatabase
@@ -70,7 +70,7 @@ class LogFiles:
         path: a broker's data directory.
         follows: ``renew`` shows what was added since.
         mapped: see ``Engine``; for a process that reads rows and nothing else.
-        lying: who reads long stretches of a stream from table files as they lie; None = RocksDB
+        blocks: who reads long stretches of a stream from table files as they lie; None = RocksDB
             reads all.
 
     Attributes:
@@ -87,7 +87,7 @@ class LogFiles:
         *,
         follows: bool = False,
         mapped: bool = False,
-        lying: Opener | None = None,
+        blocks: Opener | None = None,
     ) -> None:
         self._path = path
         self.follows = follows
@@ -99,7 +99,7 @@ class LogFiles:
             engine=partial(Engine, follows=follows, mapped=mapped),
         )
         self._engine, self._generations = self._database.tables()
-        self._lying = None if lying is None else lying(path, self._engine.live_files())
+        self._blocks = None if blocks is None else blocks(path, self._engine.live_files())
 
     def renew(self) -> bool:
         """Show the log as it is now, for a fraction of what opening it costs; ``following`` says
@@ -121,7 +121,7 @@ class LogFiles:
 
     def close(self) -> None:
         """Let go of the files."""
-        self._lying = None
+        self._blocks = None
         del self._engine, self._generations
         self._database.close()
 
@@ -254,20 +254,20 @@ class LogFiles:
     ) -> Iterator[list[bytes] | Page]:
         """All rows of a stream: the first ones row by row, because most streams are short."""
         head, last, count = pack_offset(stream), after, 0
-        tries = self._lying is not None and not self._engine.deletes_in_memory(table)
+        tries = self._blocks is not None and not self._engine.deletes_in_memory(table)
         while True:
             first, end = head + pack_offset(last + 1), end_of(head, reach(until))
             for rows in self._engine.chunks(table, first, end):
                 last = unpack_data(rows[-2])[1]
                 count += len(rows) // 2
                 yield of_range(rows, after, until)
-                if tries and count >= LYING_MIN:
+                if tries and count >= ROWS_BEFORE_BLOCKS:
                     break
             else:
                 return
             tries = False
-            assert self._lying is not None
-            pages = self._lying.pages(table, stream, last, reach(until), until)
+            assert self._blocks is not None
+            pages = self._blocks.pages(table, stream, last, reach(until), until)
             for page, last, newest in pages:
                 if last > until or bundle.is_bundle_or_later(newest):
                     yield of_range([each for row in page.rows() for each in row], after, until)

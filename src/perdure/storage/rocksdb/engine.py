@@ -25,9 +25,9 @@ import rocksdict
 
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageError
+from perdure.storage.rocksdb.blocks import LiveFile
 from perdure.storage.rocksdb.borrowed import Borrowed, needs_borrowing
 from perdure.storage.rocksdb.iterators import Seeker, bounded, chunks, items, keys, last_key
-from perdure.storage.rocksdb.lying import LiveFile
 from perdure.storage.rocksdb.status import storage_error
 from perdure.storage.rocksdb.writes import fill
 
@@ -200,7 +200,7 @@ class Engine:
         except Exception as error:
             raise storage_error(error) from error
         self.write(rows)
-        # A range that was deleted is then known from the file (``lying``).
+        # A range that was deleted is then known from the file (``blocks``).
         try:
             self._tables[name].flush(True)
         except Exception as error:

@@ -19,7 +19,8 @@ from perdure.storage.rocksdb.page import Page
 KEY_TRAILER_BYTES: Final = 8
 """Behind each key in a file, before its value: the number of the write, and what it was."""
 
-_HEAD: Final = 16
+KEY_HEAD_BYTES: Final = 16
+"""Of a data key: its stream and its offset; its tokens follow."""
 
 
 class Rows(NamedTuple):
@@ -43,20 +44,29 @@ class Rows(NamedTuple):
 
 
 @final
-class LyingPage(Page):
+class BlockPage(Page):
     """Rows of one stream where they lie.
 
     Args:
         memory: numpy bytes.
         rows: in it, in its order.
+
+    Attributes:
+        memory: the part of it that has the rows.
+        at: the rows in that.
+        bounds: where keys, which are not all there, and values begin in it, in turn, and the end.
     """
 
     def __init__(self, memory: Any, rows: Rows) -> None:
-        base = max(int(rows.tokens[0]) - _HEAD, 0)
+        base = max(int(rows.tokens[0]) - KEY_HEAD_BYTES, 0)
         self.memory = np.ascontiguousarray(memory[base : int(rows.ends[-1])])
         moved = (part - base for part in (rows.tokens, rows.values, rows.ends))
         numbers = (part.astype(np.int64) for part in (rows.streams, rows.offsets))
         self.at = Rows(*numbers, *moved)
+        self.bounds: Any = np.empty(2 * len(self) + 1, dtype=np.int32)
+        self.bounds[1::2] = self.at.values
+        self.bounds[2::2] = self.at.ends
+        self.bounds[0] = self.bounds[1]
         self._plain: Page | None = None
 
     def __len__(self) -> int:
@@ -73,13 +83,15 @@ class LyingPage(Page):
         """Of each of them, in bytes."""
         return self.plain().lengths
 
-    def bounds(self) -> Any:
-        """Where keys, which are not all there, and values begin, in turn, and the end."""
-        found: Any = np.empty(2 * len(self) + 1, dtype=np.int32)
-        found[1::2] = self.at.values
-        found[2::2] = self.at.ends
-        found[0] = found[1]
-        return found
+    @property
+    def streams(self) -> Any:
+        """Of the keys, as numpy."""
+        return self.at.streams
+
+    @property
+    def offsets(self) -> Any:
+        """Of the keys, as numpy."""
+        return self.at.offsets
 
     def tokens(self) -> Any:
         """The rest of each key, as an Arrow array."""
@@ -95,7 +107,7 @@ class LyingPage(Page):
         """The rows after the first ``count``."""
         if count >= len(self):
             return Page(b"", array("i"))
-        return LyingPage(self.memory, self.at.cut(count, len(self)))
+        return BlockPage(self.memory, self.at.cut(count, len(self)))
 
     def plain(self) -> Page:
         """The rows, back to back."""
@@ -104,20 +116,20 @@ class LyingPage(Page):
         return self._plain
 
 
-def _joined(page: LyingPage) -> Page:
+def _joined(page: BlockPage) -> Page:
     """The rows back to back."""
     rows, count = page.at, len(page)
     heads: Any = np.empty((count, 2), dtype=">u8")
     heads[:, 0] = rows.streams
     heads[:, 1] = rows.offsets
-    bounds: Any = np.arange(0, _HEAD * count + 1, _HEAD, dtype=np.int32)
+    bounds: Any = np.arange(0, KEY_HEAD_BYTES * count + 1, KEY_HEAD_BYTES, dtype=np.int32)
     head = pa.Array.from_buffers(
         pa.binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(heads)]
     )
     values = pieces(page.memory, rows.values, rows.ends)
     joined = pc.binary_join_element_wise(head, page.tokens(), values, binary([b""])[0])
     lengths: Any = np.empty((count, 2), dtype=np.int32)
-    lengths[:, 0] = rows.values - KEY_TRAILER_BYTES - rows.tokens + _HEAD
+    lengths[:, 0] = rows.values - KEY_TRAILER_BYTES - rows.tokens + KEY_HEAD_BYTES
     lengths[:, 1] = rows.ends - rows.values
     packed: array[int] = array("i")
     packed.frombytes(lengths.tobytes())

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from perdure.storage.rocksdb.page import Page
 
-LYING_MIN: Final = 2_048
+ROWS_BEFORE_BLOCKS: Final = 2_048
 """Rows of a stream that RocksDB reads first: finding out where more of them lie costs as much."""
 
 
@@ -39,7 +39,7 @@ class Stretch(NamedTuple):
     newest: bytes
 
 
-class LyingRows(Protocol):
+class BlockReader(Protocol):
     """Rows in table files."""
 
     def pages(self, table: str, stream: int, after: int, until: int, at: int) -> Iterator[Stretch]:
@@ -48,5 +48,5 @@ class LyingRows(Protocol):
         ...
 
 
-Opener: TypeAlias = Callable[[Path, Sequence[LiveFile]], LyingRows]
+Opener: TypeAlias = Callable[[Path, Sequence[LiveFile]], BlockReader]
 """Makes one of a directory and the files that it has."""
