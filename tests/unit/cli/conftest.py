@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,14 @@ __all__ = ["FakeBroker", "logging_as_before"]
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def niced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """By how much commands that run here would have lowered the priority of their process."""
+    found: list[int] = []
+    monkeypatch.setattr(os, "nice", found.append)
+    return found
 
 
 @pytest.fixture

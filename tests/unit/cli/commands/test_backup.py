@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure.cli.commands.backup import NICENESS
 from perdure.cli.main import run
 from perdure.storage.rocksdb import RocksDatabase
 from tests.contract.values import NOW_US, append_all, create_session, message
@@ -23,10 +24,13 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "d"
 
 
-def test_from_the_first_to_the_last(data: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_from_the_first_to_the_last(
+    data: Path, tmp_path: Path, capsys: Capture, niced: list[int]
+) -> None:
     place = str(tmp_path / "b")
     for _ in range(2):
         assert run(["backup", "--data", str(data), "--to", place, "--rate", "1GiB", "--json"]) == 0
+    assert niced == [NICENESS, NICENESS]
     made = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (made["messages"], made["sessions"], made["position"]) == (3, 1, NOW_US + 2)
     assert run(["backup", "list", "--from", place, "--json"]) == 0
