@@ -167,7 +167,7 @@ def test_two_administrators_do_not_overwrite_each_other(api: Api) -> None:
     client.put("/credentials/ada", json={"password": "wonder"}).raise_for_status()
     forwarder = {"type": "webhook", "url": "http://127.0.0.1:9/x"}
     added = client.put("/forwarders/out", json={"settings": forwarder})
-    assert added.status_code == 200, added.text
+    assert (added.status_code, added.json()["action"]) == (200, "added"), added.text
     for path, method, target, body in EDITED:
         read = client.get(path)
         assert read.status_code == 200, read.text
@@ -177,6 +177,7 @@ def test_two_administrators_do_not_overwrite_each_other(api: Api) -> None:
         assert client.get(path).json()["revision"] == revision, "nothing was changed"
         done = client.request(method, target, json=body, headers={"If-Match": tag})
         assert done.status_code == 200, done.text
+        assert done.json().get("action", "changed") == "changed", path
         late = client.request(method, target, json=body, headers={"If-Match": tag})
         assert late.status_code == 412, f"{path}: {late.text}"
         assert client.get(path, headers={"If-None-Match": tag}).status_code == 200

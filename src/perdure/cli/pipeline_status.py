@@ -13,14 +13,8 @@ from perdure.cli.output import Column, Output, output_options
 from perdure.cli.pipeline_options import From, log_options, opened_log, read_options
 from perdure.config.schema import TablesConfig
 from perdure.config.units import format_time
-from perdure.errors import PerdureError
-from perdure.storage.cursors import (
-    DIRECTORY,
-    PipelineCursor,
-    forget_cursors,
-    load_cursors,
-    why_unseen,
-)
+from perdure.errors import PerdureError, StorageUnavailable
+from perdure.storage.cursors import PipelineCursor, forget_cursors, load_cursors
 
 if TYPE_CHECKING:
     from perdure.storage.pipeline_runs import JobState, RunState
@@ -69,7 +63,7 @@ def status(log: From, forget: str, place: str, out: Output) -> None:
         newest = index.newest()
     broken: list[str]
     if options.remote is None:
-        found, broken = load_cursors(log.data)
+        found, broken = _cursors_of(log.data)
     else:
         from perdure.pipeline.remote import fetch_cursors
 
@@ -85,13 +79,16 @@ def status(log: From, forget: str, place: str, out: Output) -> None:
     out.rows(_COLUMNS, rows)
     if state is not None and not out.is_json:
         _show_run(state, out)
-    if options.remote is None and (reason := why_unseen(log.data)):
-        where = log.data / DIRECTORY
-        click.echo(
-            f"warning: {where} cannot be listed ({reason}): what is read is not known", err=True
-        )
     for name in broken:
         click.echo(f"warning: the cursor of {name} cannot be read", err=True)
+
+
+def _cursors_of(data: Path) -> tuple[list[PipelineCursor], list[str]]:
+    try:
+        return load_cursors(data)
+    except StorageUnavailable as error:
+        click.echo(f"warning: {error.message}", err=True)
+        return [], []
 
 
 def _row(cursor: PipelineCursor, end: int) -> dict[str, Any]:

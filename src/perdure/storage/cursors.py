@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
@@ -89,27 +90,42 @@ def save_cursor(data: Path, cursor: PipelineCursor) -> None:
         StorageUnavailable: the directory takes no writes.
     """
     check_pipeline(cursor.name, cursor.place)
-    path = data / DIRECTORY / file_name(cursor.name, cursor.place)
+    keep_file(data, file_name(cursor.name, cursor.place), msgspec.json.encode(cursor) + b"\n")
+
+
+def keep_file(data: Path, name: str, content: bytes) -> None:
+    """Make or replace a file of a pipeline; safe against power loss when this returns.
+
+    Args:
+        data: the data directory.
+        name: of the file (``file_name``).
+        content: all of it.
+
+    Raises:
+        ConfigError: there are too many of its kind.
+        StorageUnavailable: the directory takes no writes.
+    """
+    path = data / DIRECTORY / name
     try:
         is_new = not path.exists()
     except OSError as error:
         # A reader may read the log, and not what other pipelines have written.
         raise StorageUnavailable(f"{path.parent} takes no cursor: {error.strerror}") from error
-    if is_new and sum(1 for _ in path.parent.glob("*.json")) >= CURSORS_MAX:
+    if is_new and len(listed(data, f"*{path.suffix}")) >= CURSORS_MAX:
         raise ConfigError(
-            f"{path.parent} has {CURSORS_MAX} cursors, which is the most there may be",
+            f"{path.parent} tells of {CURSORS_MAX} pipelines, which is the most there may be",
             path="name",
             hint="perdure pipeline status --forget NAME",
         )
-    replace_file(data, path, msgspec.json.encode(cursor) + b"\n")
+    replace_file(data, path, content)
 
 
 def replace_file(data: Path, path: Path, content: bytes) -> None:
-    """Replace a file of a pipeline; safe against power loss when this returns.
+    """Replace a file; safe against power loss when this returns.
 
     Args:
-        data: the data directory.
-        path: below ``data / DIRECTORY``.
+        data: the directory that has its directory, or is it; its owner will own the file.
+        path: of the file.
         content: all of it.
 
     Raises:
@@ -133,10 +149,13 @@ def load_cursors(data: Path) -> tuple[list[PipelineCursor], list[str]]:
 
     Args:
         data: the data directory.
+
+    Raises:
+        StorageUnavailable: they cannot be listed.
     """
     found: list[PipelineCursor] = []
     broken: list[str] = []
-    for path in sorted((data / DIRECTORY).glob("*.json")):
+    for path in sorted(listed(data, "*.json")):
         try:
             cursor = msgspec.json.decode(path.read_bytes(), type=PipelineCursor)
         except FileNotFoundError:
@@ -151,18 +170,6 @@ def load_cursors(data: Path) -> tuple[list[PipelineCursor], list[str]]:
     return sorted(found, key=lambda each: (each.name, each.place)), broken
 
 
-def why_unseen(data: Path) -> str:
-    """Why the cursors of a data directory cannot be listed; empty = they can, or there are none."""
-    try:
-        # A pattern would find nothing, in silence.
-        next((data / DIRECTORY).iterdir(), None)
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
-
-
 def forget_cursors(data: Path, name: str, place: str = "") -> int:
     """Delete the cursors of a name, also those that cannot be read; how many there were.
 
@@ -175,11 +182,12 @@ def forget_cursors(data: Path, name: str, place: str = "") -> int:
 
     Raises:
         ConfigError: it is no name.
+        StorageUnavailable: the files cannot be listed.
     """
     check_name(name)
     pattern = file_name(name, place, "*") if place else f"{name}.*.*"
     count = 0
-    for path in (data / DIRECTORY).glob(pattern):
+    for path in listed(data, pattern):
         path.unlink(missing_ok=True)
         count += path.suffix == ".json"
     return count
@@ -189,3 +197,26 @@ def file_name(name: str, place: str, suffix: str = "json") -> str:
     """The name of a pipeline's file."""
     digest = hashlib.blake2b(place.encode(), digest_size=_PLACE_DIGITS // 2).hexdigest()
     return f"{name}.{digest}.{suffix}"
+
+
+def listed(data: Path, pattern: str) -> list[Path]:
+    """The files of pipelines whose names match a pattern, in any order; none before the first.
+
+    Args:
+        data: the data directory.
+        pattern: as in a shell.
+
+    Raises:
+        StorageUnavailable: they cannot be listed: they are their owner's alone, whoever may read
+            the log. (``Path.glob`` would find nothing, in silence.)
+    """
+    directory = data / DIRECTORY
+    try:
+        return [path for path in directory.iterdir() if fnmatchcase(path.name, pattern)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StorageUnavailable(
+            f"{directory} cannot be listed ({error.strerror}): "
+            "what pipelines have read is not known"
+        ) from error

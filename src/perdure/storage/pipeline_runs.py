@@ -13,8 +13,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from perdure.errors import ConfigError
-from perdure.storage.cursors import CURSORS_MAX, DIRECTORY, check_pipeline, file_name, replace_file
+from perdure.storage.cursors import check_pipeline, file_name, keep_file, listed
 
 SUFFIX: Final = "run"
 ERROR_CHARACTERS_MAX: Final = 500
@@ -122,20 +121,18 @@ def save_report(data: Path, run: PipelineRun) -> None:
         StorageUnavailable: the directory takes no writes.
     """
     check_pipeline(run.name, run.place)
-    path = data / DIRECTORY / file_name(run.name, run.place, SUFFIX)
-    if not path.exists() and sum(1 for _ in path.parent.glob(f"*.{SUFFIX}")) >= CURSORS_MAX:
-        raise ConfigError(
-            f"{path.parent} tells of {CURSORS_MAX} pipelines, which is the most there may be",
-            path="name",
-            hint="perdure pipeline status --forget NAME",
-        )
-    replace_file(data, path, msgspec.json.encode(run) + b"\n")
+    name = file_name(run.name, run.place, SUFFIX)
+    keep_file(data, name, msgspec.json.encode(run) + b"\n")
 
 
 def load_reports(data: Path) -> list[PipelineRun]:
-    """Every one that can be read, by name and place."""
+    """Every one that can be read, by name and place.
+
+    Raises:
+        StorageUnavailable: they cannot be listed.
+    """
     found: list[PipelineRun] = []
-    for path in (data / DIRECTORY).glob(f"*.{SUFFIX}"):
+    for path in listed(data, f"*.{SUFFIX}"):
         try:
             found.append(msgspec.json.decode(path.read_bytes(), type=PipelineRun))
         except (OSError, msgspec.DecodeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -84,6 +85,29 @@ def test_a_place_that_may_not_be_looked_at(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Path, "exists", refused)
     with pytest.raises(StorageUnavailable, match="takes no cursor: Permission denied"):
         save_cursor(tmp_path, cursor(1))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        load_cursors,
+        load_reports,
+        lambda data: forget_cursors(data, "archive"),
+        lambda data: save_cursor(data, cursor(1)),
+    ],
+    ids=["cursors", "reports", "forget", "save"],
+)
+def test_a_place_that_may_not_be_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Path], object]
+) -> None:
+    """Nothing is found there by nobody: that there is nothing would be a lie."""
+
+    def refused(_: Path) -> Iterator[Path]:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    with pytest.raises(StorageUnavailable, match=r"cannot be listed \(Permission denied\)"):
+        ask(tmp_path)
 
 
 def test_what_a_pipeline_tells_of_its_jobs(tmp_path: Path) -> None:

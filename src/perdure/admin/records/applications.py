@@ -43,7 +43,7 @@ class ApplicationPage(Page[Application], frozen=True, kw_only=True):
 
 @final
 class ApplicationChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """An application was ``added`` or ``removed``."""
+    """An application was ``added``, ``changed`` or ``removed``."""
 
     name: str
     action: str

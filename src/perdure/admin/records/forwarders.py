@@ -73,7 +73,7 @@ class ForwarderPage(Page[Forwarder], frozen=True, kw_only=True):
 
 @final
 class ForwarderChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """A forwarder was ``added``, ``removed``, ``paused`` or ``resumed``."""
+    """A forwarder was ``added``, ``changed``, ``removed``, ``paused`` or ``resumed``."""
 
     name: str
     action: str

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
+from perdure.errors import StorageUnavailable
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.cursors import load_cursors
 
@@ -50,7 +51,10 @@ class PipelineHolds:
             return
         # A restored backup has cursors of a later time than its log: they are no one's.
         last = self._core.database.last_offset
-        cursors, broken = load_cursors(Path(self._core.storage_config.path))
+        try:
+            cursors, broken = load_cursors(Path(self._core.storage_config.path))
+        except StorageUnavailable:
+            cursors, broken = [], list(config.keep_for)
         for cursor in cursors:
             offset = cursor.offset if cursor.offset <= last else 0
             known = self._offsets.get(cursor.name, offset)

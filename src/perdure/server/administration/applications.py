@@ -56,8 +56,9 @@ class ApplicationOperations:
 
     async def add(self, request: AddApplication, _call: Call) -> ApplicationChanged:
         """Add one."""
+        known = any(row.name == request.name for row in self._applications.rows())
         await self._applications.add(request.name, request.filters)
-        return ApplicationChanged(name=request.name, action="added")
+        return ApplicationChanged(name=request.name, action="changed" if known else "added")
 
     async def remove(self, request: RemoveApplication, _call: Call) -> ApplicationChanged:
         """Remove one."""

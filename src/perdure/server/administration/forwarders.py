@@ -75,8 +75,9 @@ class ForwarderOperations:
         """Add one."""
         async with self._lock:
             self._check(request.name, request.if_match)
+            known = self._service.settings_of(request.name) is not None
             await self._service.add(request.name, dict(request.settings))
-        return ForwarderChanged(name=request.name, action="added")
+        return ForwarderChanged(name=request.name, action="changed" if known else "added")
 
     async def remove(self, request: RemoveForwarder, _call: Call) -> ForwarderChanged:
         """Remove one."""

@@ -19,6 +19,7 @@ from perdure.admin.records.timeline import (
 from perdure.broker.services import Services
 from perdure.config.schema import RetentionConfig
 from perdure.config.units import format_time
+from perdure.errors import StorageUnavailable
 from perdure.server.administration.service import Call, Handler
 from perdure.server.administration.turns import Turns
 from perdure.storage.contract import GenerationInfo
@@ -142,7 +143,10 @@ class TimelineOperations:
         """For each ended generation the pipeline that has most to read of it."""
         if not config.keep_for:
             return {}
-        cursors, broken = load_cursors(Path(self._services.storage_config.path))
+        try:
+            cursors, broken = load_cursors(Path(self._services.storage_config.path))
+        except StorageUnavailable:
+            cursors, broken = [], []
         reached: dict[str, int] = dict.fromkeys((*config.keep_for, *broken), 0)
         for cursor in cursors:
             reached[cursor.name] = cursor.offset

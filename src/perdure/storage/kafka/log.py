@@ -91,13 +91,11 @@ class KafkaLog:
 
     Attributes:
         facts: of its topic.
-        throttled_ms: time for which Kafka has held this node's requests back, milliseconds.
     """
 
     def __init__(self, settings: KafkaSettings, facts: TopicFacts) -> None:
         self._settings = settings
         self.facts = facts
-        self.throttled_ms = 0
         self._end = 0
         self._problem = ""
         self._failure: StorageError | None = None
@@ -363,12 +361,9 @@ class KafkaLog:
         self._on_loop(self._fail, unavailable(error, self._settings.servers))
 
     def _throttled(self, event: ThrottleEvent) -> None:
-        throttle_ms = int(event.throttle_time * 1000)
-        if throttle_ms:
-            self.throttled_ms += throttle_ms
-            if self._problem != THROTTLED:
-                self._problem = THROTTLED
-                self._on_loop(self._log_problem, THROTTLED)
+        if event.throttle_time and self._problem != THROTTLED:
+            self._problem = THROTTLED
+            self._on_loop(self._log_problem, THROTTLED)
 
     # -- on the loop -----------------------------------------------------------------------
 

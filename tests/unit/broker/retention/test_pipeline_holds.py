@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -126,6 +128,22 @@ def test_a_cursor_that_cannot_be_read_has_read_nothing(tmp_path: Path) -> None:
     read_through(tmp_path, sim.store.last_offset)
     [file] = (tmp_path / DIRECTORY).glob("*.json")
     file.write_bytes(b"torn")
+    days(sim, 6)
+    assert oldest(sim) == 1
+    assert [line["pipeline"] for line in told(sim, "retention.cursor_unreadable")] == ["archive"]
+
+
+def test_cursors_that_cannot_be_listed_have_read_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim = make_sim(config=config(tmp_path))
+    days(sim, 2)
+    read_through(tmp_path, sim.store.last_offset)
+
+    def refused(_: Path) -> Iterator[Path]:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refused)
     days(sim, 6)
     assert oldest(sim) == 1
     assert [line["pipeline"] for line in told(sim, "retention.cursor_unreadable")] == ["archive"]
