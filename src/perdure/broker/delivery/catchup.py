@@ -102,7 +102,7 @@ class CatchUp:
         fence = core.dispatcher.offset
         after = session.position
         begun_us = core.clock.monotonic_us()
-        chunk = core.session_config.feed_chunk
+        chunk = min(core.session_config.feed_chunk, session.pending_most())
         page = await read_page(
             rows_of(core.database, session.client_id, durable=session.durable),
             subscriptions,

@@ -60,6 +60,10 @@ class SessionConnection(Protocol):
         ...
 
 
+PENDING_FIRST: Final = 64
+"""Messages that wait in memory for the window of a client that has acknowledged none yet."""
+
+
 class HeldSession(Subscriber):
     """One session with a connection.
 
@@ -78,6 +82,7 @@ class HeldSession(Subscriber):
         "connection",
         "cursor_serial",
         "ended",
+        "fell_serial",
         "fenced",
         "generation",
         "identity",
@@ -121,6 +126,8 @@ class HeldSession(Subscriber):
         self.outbound: Outbound = outbound
         self.cursor_serial: int = outbound.acked_serial
         """Last serial number that the cursor of a batch had acknowledged."""
+        self.fell_serial: int = outbound.acked_serial
+        """Last serial number that was acknowledged when it fell behind."""
         self.subs: dict[str, Subscription] = {}
         self.ended: list[Subscription] = []
         """Subscriptions that were given up while the cursor had not passed them."""
@@ -167,14 +174,20 @@ class HeldSession(Subscriber):
         """Whether so many messages are most of what can be sent at once (``Admission``)."""
         return served * 4 >= self.outbound.window_max * 3 or self.sender.congested
 
+    def pending_most(self) -> int:
+        """How many messages may wait in memory for its window: a few, and as many more as its
+        client has acknowledged since it fell behind. For one that does not acknowledge the log
+        keeps them."""
+        acknowledged = self.outbound.acked_serial - self.fell_serial
+        return min(self._core.session_config.memory_pending_max, PENDING_FIRST + acknowledged)
+
     def has_room(self) -> bool:
         """Whether reading more for it makes sense."""
         outbound = self.outbound
-        config = self._core.session_config
         return (
             not self.sender.congested
-            and (len(outbound.pending) + self.inbox_queued) * 2 < config.memory_pending_max
-            and outbound.pending_bytes * 2 < config.outbound_buffer_bytes
+            and (len(outbound.pending) + self.inbox_queued) * 2 < self.pending_most()
+            and outbound.pending_bytes * 2 < self._core.session_config.outbound_buffer_bytes
         )
 
     def put_subscription_count(self) -> None:
@@ -260,11 +273,10 @@ class HeldSession(Subscriber):
             batch.trim_inbox(self.client_id, acked_offset, epoch=self.record.epoch)
 
     def is_memory_full(self) -> bool:
-        config = self._core.session_config
         outbound = self.outbound
         return (
-            len(outbound.pending) >= config.memory_pending_max
-            or outbound.pending_bytes >= config.outbound_buffer_bytes
+            len(outbound.pending) >= self.pending_most()
+            or outbound.pending_bytes >= self._core.session_config.outbound_buffer_bytes
         )
 
     def _forget_ended(self, batch: Batch) -> None:

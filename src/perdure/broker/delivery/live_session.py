@@ -396,5 +396,6 @@ class LiveSession(HeldSession):
         if not self.lagging:
             self.lagging = True
             self.position = position
+            self.fell_serial = self.outbound.acked_serial
             self._parts.metrics.inflight_full += 1
             self._parts.catchup.start(self)

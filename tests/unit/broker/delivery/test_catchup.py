@@ -9,6 +9,7 @@ import pytest
 
 from perdure.broker.commit.cursors import CURSOR_DELAY_US
 from perdure.broker.delivery.catchup import CatchUp
+from perdure.broker.delivery.held_session import PENDING_FIRST
 from perdure.config.schema import Config, SessionConfig
 from perdure.model import Cursor, InboxEntry, Message, SessionRecord, Subscription
 from perdure.mqtt.packets import (
@@ -84,6 +85,32 @@ def test_a_slow_client_falls_behind_and_catches_up() -> None:
     assert not session.lagging
     publisher.publish("t", b"live")
     assert reader.take(Publish).payload == b"live"
+
+
+@pytest.mark.trap(33)
+def test_what_waits_in_memory_goes_by_what_is_acknowledged() -> None:
+    """For a client that acknowledges nothing the log keeps it."""
+    sim = make_sim(config=Config(sys=QUIET, session=SessionConfig(inflight_max=5)))
+    publisher, reader = Client(sim, "p"), Client(sim, "r", acks=False)
+    publisher.connect(expiry_s=0, clean=True)
+    reader.connect()
+    reader.subscribe("t", qos=1)
+    for body in _bodies(0, 600):
+        publisher.publish("t", body)
+        sim.run_for(500)
+    session = sim.live.services.registry.live["r"]
+    assert session.lagging
+    assert PENDING_FIRST <= len(session.outbound.pending) <= PENDING_FIRST * 2
+    most = []
+    for number in range(600):
+        message = reader.take(Publish)
+        assert message.payload == b"%d" % number
+        reader.send(Ack(PUBACK, message.packet_id))
+        most.append(session.pending_most())
+    sim.run_for(50_000)
+    assert most[0] < most[200] < most[-1]
+    assert session.pending_most() <= sim.config.session.memory_pending_max
+    assert not session.lagging
 
 
 @pytest.mark.trap(34)
