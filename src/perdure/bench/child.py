@@ -7,6 +7,7 @@ the subclass's matter.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -28,6 +29,14 @@ class Identity(TypedDict, total=False):
     user: int
     group: int
     extra_groups: list[int]
+
+
+def _from_here(variables: Mapping[str, str] | None) -> dict[str, str]:
+    """Variables for a program that runs elsewhere: Python finds the modules that it finds here."""
+    found = dict(os.environ if variables is None else variables)
+    if path := found.get("PYTHONPATH"):
+        found["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, path.split(os.pathsep)))
+    return found
 
 
 class ChildProcess(ABC):
@@ -117,7 +126,7 @@ class ChildProcess(ABC):
                 self._process = subprocess.Popen(  # noqa: S603 - named by the user or found by us
                     command,
                     cwd=self._directory,
-                    env=self._environment(),
+                    env=_from_here(self._environment()),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -64,6 +64,21 @@ def test_it_is_started_and_ended_again_and_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_it_finds_the_modules_that_are_found_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs elsewhere: a relative path would be another one there."""
+    here = tmp_path / "here"
+    (here / "lib").mkdir(parents=True)
+    (here / "lib" / "found_here.py").write_text("")
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(Sleeper, "_environment", lambda _: {"PYTHONPATH": "lib"})
+    process = Sleeper(tmp_path, f"import found_here; {OBEDIENT}")
+    process.start()
+    process.stop()
+
+
+@pytest.mark.slow
 def test_one_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "STOP_TIMEOUT_S", 0.05)
     process = Sleeper(tmp_path, STUBBORN)
