@@ -86,6 +86,9 @@ def _finish(work: Coroutine[Any, Any, None], yielded: Any) -> Generator[Any, Any
     while True:
         try:
             sent = yield yielded
+        except GeneratorExit:
+            work.close()  # it may be closed already, which ``throw`` would complain of
+            raise
         except BaseException as error:  # noqa: BLE001 - belongs to the coroutine
             try:
                 yielded = work.throw(error)
