@@ -135,13 +135,16 @@ class Applications:
         }
         return forwarder_name(name), settings
 
-    async def add(self, name: str, filters: list[str], *, by: str = "") -> None:
+    async def add(self, name: str, filters: list[str], *, by: str = "") -> bool:
         """Add an application that lasts through restarts, or change its filters.
 
         Args:
             name, filters: of it.
             by: the client that declares it, which may change no other's; empty = an administrator,
                 who may change all.
+
+        Returns:
+            Whether it is a new one.
 
         Raises:
             ConfigError, StorageError: it cannot be.
@@ -164,8 +167,8 @@ class Applications:
                     )
                 given["declared_by"] = owner if by else ""
                 if before == bind_settings(key, given):
-                    return  # as it is: nothing stops and starts
-            await self._service.add(key, given)
+                    return False  # as it is: nothing stops and starts
+            return await self._service.add(key, given)
 
     async def remove(self, name: str) -> bool:
         """Remove an application; its topic stays. False if there is none.

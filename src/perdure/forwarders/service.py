@@ -144,8 +144,11 @@ class ForwarderService:
         forwarder = self._forwarders.get(name)
         return None if forwarder is None else forwarder.settings
 
-    async def add(self, name: str, given: dict[str, Any]) -> None:
+    async def add(self, name: str, given: dict[str, Any]) -> bool:
         """Add a forwarder, or change one that was added; it lasts through restarts.
+
+        Returns:
+            Whether it is a new one.
 
         Raises:
             ConfigError: it cannot be used.
@@ -157,7 +160,8 @@ class ForwarderService:
                     f"forwarder {name} is in the configuration: change it there, and reload",
                     path=f"forwarders.{name}",
                 )
-            if name not in self._forwarders and len(self._forwarders) >= FORWARDERS_MAX:
+            is_new = name not in self._forwarders
+            if is_new and len(self._forwarders) >= FORWARDERS_MAX:
                 raise ConfigError(f"there are {FORWARDERS_MAX} forwarders", path="forwarders")
             settings = definitions.bind_settings(name, given)
             try:
@@ -169,6 +173,7 @@ class ForwarderService:
             await self._swap(name, forwarder)
             self._look_at_qos0()
         self._log.warning("forwarder.added", forwarder=name, type=type_of(settings))
+        return is_new
 
     async def remove(self, name: str) -> bool:
         """Remove a forwarder and its cursor; False if there is none.

@@ -10,10 +10,9 @@ from array import array
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from perdure.pipeline.arrays import binary, pieces
+from perdure.pipeline.arrays import binary, pieces, slots
 from perdure.storage.rocksdb.page import Page
 
 KEY_TRAILER_BYTES: Final = 8
@@ -123,9 +122,7 @@ def _joined(page: BlockPage) -> Page:
     heads[:, 0] = rows.streams
     heads[:, 1] = rows.offsets
     bounds: Any = np.arange(0, KEY_HEAD_BYTES * count + 1, KEY_HEAD_BYTES, dtype=np.int32)
-    head = pa.Array.from_buffers(
-        pa.binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(heads)]
-    )
+    head = slots(heads, bounds)
     values = pieces(page.memory, rows.values, rows.ends)
     joined = pc.binary_join_element_wise(head, page.tokens(), values, binary([b""])[0])
     lengths: Any = np.empty((count, 2), dtype=np.int32)

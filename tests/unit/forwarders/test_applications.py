@@ -65,9 +65,11 @@ class Service:
     def settings_of(self, name: str) -> ForwarderConfig | None:
         return self.kept.get(name)
 
-    async def add(self, name: str, given: dict[str, Any]) -> None:
+    async def add(self, name: str, given: dict[str, Any]) -> bool:
         self.added += 1
+        is_new = name not in self.kept
         self.kept[name] = bind_settings(name, given)
+        return is_new
 
 
 async def test_a_client_changes_no_application_of_another() -> None:
@@ -79,13 +81,13 @@ async def test_a_client_changes_no_application_of_another() -> None:
         assert isinstance(settings, KafkaForwarderConfig)
         return settings.filter
 
-    await applications.add("billing", ["meters/#"], by="client a")
+    assert await applications.add("billing", ["meters/#"], by="client a")
     for other in ("client b", "user a"):
         with pytest.raises(ConfigError, match="another's"):
             await applications.add("billing", ["x/#"], by=other)
-        await applications.add("billing", ["meters/#"], by=other)  # as it is
+        assert not await applications.add("billing", ["meters/#"], by=other)  # as it is
     assert (filters(), service.added) == (("meters/#",), 1)
-    await applications.add("billing", ["meters/1"], by="client a")
+    assert not await applications.add("billing", ["meters/1"], by="client a")
     assert filters() == ("meters/1",)
     await applications.add("billing", ["meters/2"])  # an administrator takes it over
     with pytest.raises(ConfigError):

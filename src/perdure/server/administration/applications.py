@@ -56,9 +56,8 @@ class ApplicationOperations:
 
     async def add(self, request: AddApplication, _call: Call) -> ApplicationChanged:
         """Add one."""
-        known = any(row.name == request.name for row in self._applications.rows())
-        await self._applications.add(request.name, request.filters)
-        return ApplicationChanged(name=request.name, action="changed" if known else "added")
+        is_new = await self._applications.add(request.name, request.filters)
+        return ApplicationChanged(name=request.name, action="added" if is_new else "changed")
 
     async def remove(self, request: RemoveApplication, _call: Call) -> ApplicationChanged:
         """Remove one."""

@@ -75,9 +75,8 @@ class ForwarderOperations:
         """Add one."""
         async with self._lock:
             self._check(request.name, request.if_match)
-            known = self._service.settings_of(request.name) is not None
-            await self._service.add(request.name, dict(request.settings))
-        return ForwarderChanged(name=request.name, action="changed" if known else "added")
+            is_new = await self._service.add(request.name, dict(request.settings))
+        return ForwarderChanged(name=request.name, action="added" if is_new else "changed")
 
     async def remove(self, request: RemoveForwarder, _call: Call) -> ForwarderChanged:
         """Remove one."""
