@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -47,3 +48,11 @@ def logging_as_before() -> Iterator[None]:
     structlog.reset_defaults()
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def niced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """By how much commands that run here would have lowered the priority of their process."""
+    found: list[int] = []
+    monkeypatch.setattr(os, "nice", found.append)
+    return found

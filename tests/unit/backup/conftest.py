@@ -19,6 +19,9 @@ from perdure.config.schema import RocksdbConfig
 from perdure.storage.rocksdb import RocksDatabase
 from tests.contract.values import NOW_US, message, record
 from tests.support.staged import Staged
+from tests.unit.fixtures import niced
+
+__all__ = ["niced"]
 
 CONFIG = RocksdbConfig()
 BUCKET = "kept"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,21 +16,13 @@ from perdure.storage.rocksdb import RocksDatabase
 from tests.support.bounds import HANG_S
 from tests.support.staged import Staged, take_offset
 from tests.unit.cli.mini_broker import MiniBroker
-from tests.unit.fixtures import logging_as_before
+from tests.unit.fixtures import logging_as_before, niced
 from tests.unit.server.administration.fake_service import FakeBroker
 
-__all__ = ["FakeBroker", "logging_as_before"]
+__all__ = ["FakeBroker", "logging_as_before", "niced"]
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
-
-
-@pytest.fixture(autouse=True)
-def niced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """By how much commands that run here would have lowered the priority of their process."""
-    found: list[int] = []
-    monkeypatch.setattr(os, "nice", found.append)
-    return found
 
 
 @pytest.fixture
