@@ -53,8 +53,9 @@ class SessionConfig(Section, frozen=True):
     memory_pending_max: Annotated[
         int,
         about(
-            "Messages held in memory for a connected session; one that falls further behind "
-            "reads the log instead.",
+            "Messages held in memory for a connected session, at most; one that falls further "
+            "behind reads the log instead, and so does one with more than 64 whose client "
+            "acknowledges none.",
             ge=1,
         ),
     ] = 1000
