@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeVar, cast, final
 
-from perdure.net.shell import close_gently
+from perdure.net.shell import NO_TRANSPORT, close_gently
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
@@ -119,6 +119,7 @@ class TransportLink(asyncio.Protocol):
         """Tell the client."""
         self._closing = True
         self._set_timer(None)
+        self._transport = NO_TRANSPORT
         self._tell_lost(exc)
 
     def abort(self) -> None:

@@ -1,4 +1,5 @@
-"""What the transport shells share: the quiet handler, the gentle close, the owner's side.
+"""What the transport shells share: what stands where a handler or a transport was, the gentle
+close, the owner's side.
 
 Invariant: a shell tells its owner exactly once that it is gone, after its handler knows.
 """
@@ -6,7 +7,7 @@ Invariant: a shell tells its owner exactly once that it is gone, after its handl
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol, final
+from typing import Final, Protocol, cast, final
 
 from perdure.broker.runtime.stream import StreamHandler
 from perdure.broker.runtime.turn_budget import TurnBudget
@@ -38,6 +39,47 @@ class NoHandler:
 
 
 NO_HANDLER: Final = NoHandler()
+
+
+@final
+class NoTransport:
+    """Stands where the transport was, after its loss.
+
+    What still knows the shell (its connection, until the collector comes) then keeps no TLS state
+    alive: uvloop's buffer and OpenSSL's are some 300 KiB for each connection.
+    """
+
+    __slots__ = ()
+
+    def is_closing(self) -> bool:
+        """It is closed."""
+        return True
+
+    def abort(self) -> None:
+        """It is closed."""
+
+    def close(self) -> None:
+        """It is closed."""
+
+    def write(self, data: bytes) -> None:
+        """Drop ``data``."""
+
+    def pause_reading(self) -> None:
+        """Nothing comes."""
+
+    def resume_reading(self) -> None:
+        """Nothing comes."""
+
+    def get_write_buffer_size(self) -> int:
+        """Nothing waits."""
+        return 0
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        """Nothing is known any more."""
+        return default
+
+
+NO_TRANSPORT: Final = cast("asyncio.Transport", NoTransport())
 
 
 class Shell(Protocol):

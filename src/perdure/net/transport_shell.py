@@ -17,7 +17,7 @@ from typing import Final, cast
 from perdure.broker.runtime.stream import ConnectionFactory, PeerInfo, StreamHandler
 from perdure.net.records import MeteredTls, RecordTurns
 from perdure.net.settings import ListenerSettings
-from perdure.net.shell import NO_HANDLER, ShellOwner
+from perdure.net.shell import NO_HANDLER, NO_TRANSPORT, ShellOwner
 from perdure.net.tls import certificate_subject
 
 DROPPED_BYTES_MAX: Final = 512 * 1024
@@ -148,6 +148,7 @@ class TransportShell:
         self._lost = self._closing = True
         self._set_timer(None)
         self._tls = self._turns = None
+        self._transport = NO_TRANSPORT
         handler, self.handler = self.handler, NO_HANDLER
         try:
             self._tell_lost(handler, exc)
@@ -161,7 +162,7 @@ class TransportShell:
     def abort(self) -> None:
         """Close at once and drop what was not sent."""
         self._closing = True
-        if not self._lost and self._transport is not None:
+        if self._transport is not None:
             self._transport.abort()
 
     def pause_reading(self) -> None:
@@ -176,7 +177,7 @@ class TransportShell:
 
     def write_buffer_size(self) -> int:
         """Bytes written and not yet given to the operating system."""
-        return 0 if self._lost else self._transport.get_write_buffer_size()
+        return self._transport.get_write_buffer_size()
 
     # Subclasses have their own.
 
@@ -202,7 +203,7 @@ class TransportShell:
     def _read_transport(self, reads: bool) -> None:
         """Whether the transport is to give what comes."""
         self._wants = reads
-        if self._lost or self._transport.is_closing():
+        if self._transport.is_closing():
             return
         if not reads:
             self._transport.pause_reading()
@@ -220,7 +221,7 @@ class TransportShell:
         """Read a slice of the records that are left, past the transport, which reads all or none:
         it would drop them at the peer's end."""
         tls = self._tls
-        if tls is None or self._lost or self._transport.is_closing() or not self._wants:
+        if tls is None or self._transport.is_closing() or not self._wants:
             return
         try:
             data = tls.read_some()
@@ -229,7 +230,7 @@ class TransportShell:
             return
         if data:
             self._take(data)
-        if tls.is_over and not self._lost:
+        if tls.is_over:
             # uvloop sees no end that was read here; after that of the socket it waits for the one.
             self._transport.resume_reading()
             self._transport.close()
@@ -242,7 +243,7 @@ class TransportShell:
         It may still read what it was told: nothing is cut before the closing is over.
         """
         self._dropped_bytes += size
-        if self._dropped_bytes > DROPPED_BYTES_MAX and not self._lost:
+        if self._dropped_bytes > DROPPED_BYTES_MAX:
             self._transport.pause_reading()
 
     def _broke(self, error: Exception) -> None:

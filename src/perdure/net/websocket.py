@@ -258,13 +258,13 @@ class WebSocketShell(TransportShell):
             self._read_transport(True)
 
     def _send(self, data: bytes) -> None:
-        if not self._lost and not self._transport.is_closing():
+        if not self._transport.is_closing():
             self._transport.write(data)
 
     def _finish(self) -> None:
         """Both sides have said all: close the transport."""
         self._closing = True
-        if not self._lost and not self._transport.is_closing():
+        if not self._transport.is_closing():
             self._set_timer(
                 close_gently(self._transport, self._loop, self._settings.close_timeout_s)
             )
@@ -272,7 +272,7 @@ class WebSocketShell(TransportShell):
     def _begin_closing(self) -> None:
         """Wait for the peer's end of the closing handshake, but not for ever."""
         self._closing = True
-        if not self._lost and not self._transport.is_closing():
+        if not self._transport.is_closing():
             # The peer's Close frame must be read even if the connection had paused.
             self._is_paused = False
             self._read_on()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import socket
 from typing import Any
 
@@ -14,6 +15,7 @@ from websockets.typing import Subprotocol
 from perdure.config.schema import LimitsConfig
 from perdure.errors import AddressUnavailable
 from perdure.net.listener import Listener
+from perdure.net.records import MeteredTls
 from perdure.net.settings import ListenerSettings
 from perdure.net.tls import client_context
 from perdure.server.listeners import open_listeners
@@ -91,6 +93,42 @@ async def test_bounds_over_all_listeners(bench: Bench) -> None:
     assert bench.admission.connections == 1
     first.close()
     second.close()
+
+
+@pytest.mark.parametrize("kind", ["tls", "wss"])
+async def test_a_connection_that_has_ended_keeps_no_tls_state(
+    bench: Bench, certificates: Certificates, kind: str
+) -> None:
+    """A flood of handshakes would fill memory until the cycles of the connections are collected."""
+    listener = bench.listen(kind, tls=certificates.tls())
+    context = client_context(cafile=certificates["ca.pem"])
+    gc.collect()
+    gc.disable()
+    try:
+        if kind == "tls":
+            _, writer = await asyncio.open_connection(
+                "127.0.0.1", listener.port, ssl=context, server_hostname="localhost"
+            )
+            await bench.connection()
+            assert len(tls_alive()) == 1
+            writer.close()
+        else:
+            async with connect(
+                f"wss://localhost:{listener.port}/mqtt",
+                ssl=context,
+                subprotocols=[Subprotocol("mqtt")],
+            ):
+                await bench.connection()
+                assert len(tls_alive()) == 1
+        await listener.wait_idle()
+        assert bench.connections
+        assert not tls_alive()
+    finally:
+        gc.enable()
+
+
+def tls_alive() -> list[MeteredTls]:
+    return [each for each in gc.get_objects() if type(each) is MeteredTls]
 
 
 async def test_a_burst_is_accepted_completely(bench: Bench) -> None:
