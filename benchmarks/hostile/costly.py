@@ -95,6 +95,15 @@ def deep(attacker: Attacker) -> None:
     _among_filters(attacker, "deep", 190)
 
 
+@attack("branches", "new topics that part at each of 190 levels, each another way")
+def branches(attacker: Attacker) -> None:
+    def topic(number: int) -> str:
+        apart = number % 190
+        return "/".join(["s"] * apart + [f"{number}"] + ["t"] * (189 - apart))
+
+    _new_topics(attacker, topic, 500)
+
+
 @attack("long-topics", "QoS 0 on new topics of 60,000 bytes")
 def long_topics(attacker: Attacker) -> None:
     _new_topics(attacker, lambda number: "t" * 60_000 + f"/{number}", 50, qos=0)

@@ -285,6 +285,17 @@ async def test_order_holds_while_topics_are_learned(backend: Backend) -> None:
         assert [m.payload for m in read] == [p for t, p in sent if t.startswith("devices/1/")]
 
 
+async def test_topics_of_hundreds_of_levels(backend: Backend) -> None:
+    """Once all of their levels vary, too."""
+    tails = ["/".join(f"{n + level}" for level in range(400)) for n in range(120)]
+    append_all(backend.database, *[message(topic) for topic in tails])
+    for current in backend.now_and_restarted():
+        assert [m.topic for m in await read_all(current, "#")] == tails
+        assert [m.topic for m in await read_all(current, tails[110])] == [tails[110]]
+        wanted = "+/" * 399 + "500"
+        assert [m.topic for m in await read_all(current, wanted)] == [tails[101]]
+
+
 @pytest.mark.trap(26)
 async def test_generations_survive_a_restart(backend: Backend) -> None:
     """Messages on both sides of a rotation are there after a restart right after it."""

@@ -6,7 +6,8 @@ and a later one as long as that keeps the version.
 The bytes, big-endian; those after the token belong to later releases and are ignored, and so are
 unknown flags::
 
-    version=1 (1) | flags (1) | node id (8) | parent id (8) | token length (2) | token, UTF-8
+    version (1) | flags (1) | node id (8) | parent id (8) | token length (2) | token, UTF-8
+    version: 2 = a child of an overflow root, which earlier releases do not know; else 1
     flags: bit 0 = a topic ends here: the node is a stream
 """
 
@@ -20,8 +21,11 @@ from perdure.errors import FormatTooNew, StorageCorrupt
 ROOT_ID: Final = 0
 DOLLAR_ROOT_ID: Final = 1
 FIRST_NODE_ID: Final = 2
+OVERFLOW_ROOT_ID: Final = 2**64 - 1
+DOLLAR_OVERFLOW_ROOT_ID: Final = 2**64 - 2
 
 _RECORD_VERSION: Final = 1
+_OVERFLOW_VERSION: Final = 2
 _FLAG_STREAM: Final = 1
 _HEAD: Final = struct.Struct(">BBQQH")
 
@@ -32,7 +36,8 @@ class NodeRecord:
 
     Attributes:
         node_id: from 2, in order of creation; a parent's is lower than its children's.
-        parent_id: 0 = the root, 1 = the root of ``$`` topics.
+        parent_id: 0 = the root, 1 = the root of ``$`` topics; 2**64 - 1 and 2**64 - 2 those of
+            what came when the trie was full.
         token: the level, or ``+``.
         is_stream: whether a topic ends here; then ``node_id`` is the stream's id.
     """
@@ -67,7 +72,9 @@ class NodeRecord:
         """The record as bytes."""
         token = self.token.encode()
         flags = _FLAG_STREAM if self.is_stream else 0
-        head = _HEAD.pack(_RECORD_VERSION, flags, self.node_id, self.parent_id, len(token))
+        overflows = self.parent_id >= DOLLAR_OVERFLOW_ROOT_ID
+        version = _OVERFLOW_VERSION if overflows else _RECORD_VERSION
+        head = _HEAD.pack(version, flags, self.node_id, self.parent_id, len(token))
         return head + token
 
 
@@ -78,9 +85,9 @@ def decode_record(data: bytes) -> NodeRecord:
         FormatTooNew: a later release made them, in a way that this one cannot read.
         StorageCorrupt: they are no record.
     """
-    if data and data[0] > _RECORD_VERSION:
+    if data and data[0] > _OVERFLOW_VERSION:
         raise FormatTooNew(f"topic structure record has version {data[0]}")
-    if len(data) < _HEAD.size or data[0] != _RECORD_VERSION:
+    if len(data) < _HEAD.size or data[0] < _RECORD_VERSION:
         raise StorageCorrupt("topic structure record is cut short or has no version")
     _, flags, node_id, parent_id, length = _HEAD.unpack_from(data)
     token = data[_HEAD.size : _HEAD.size + length]

@@ -9,11 +9,15 @@ the node's ``+`` child, and so does every new token after it. Static children st
 child is added to a node that has a ``+``. So a topic resolves to the same stream for as long as
 the trie lives, and messages of one topic never change their order by moving to another stream.
 
+A trie that is full takes no more nodes: a topic that would need some goes to the **overflow**, where
+every level varies and all topics with so many levels are one stream. Once that has begun it holds
+for every such topic, so that none moves.
+
 Invariants:
 
 - A topic's stream never changes, not even over ``load``, whatever the thresholds then are.
-- Tokens that resolve to ``+`` are not kept, and a long one does: memory is bounded by thresholds,
-  ``nodes_max`` and ``TOKEN_LENGTH_MAX``.
+- Tokens that resolve to ``+`` are not kept, and a long one does: memory is bounded by
+  ``FULL * nodes_max``, the levels of the longest topic and ``TOKEN_LENGTH_MAX``.
 - A topic that begins with ``$`` has another root, so a ``+`` learned in the first level of other
   topics has nothing to do with it [MQTT-4.7.2-1].
 - Every node that ``resolve`` relied on is known to ``unpersisted`` until ``mark_persisted``.
@@ -27,7 +31,14 @@ from collections.abc import Iterable
 from typing import Final, final
 
 from perdure.errors import StorageCorrupt, UsageError
-from perdure.topic.records import DOLLAR_ROOT_ID, FIRST_NODE_ID, ROOT_ID, NodeRecord
+from perdure.topic.records import (
+    DOLLAR_OVERFLOW_ROOT_ID,
+    DOLLAR_ROOT_ID,
+    FIRST_NODE_ID,
+    OVERFLOW_ROOT_ID,
+    ROOT_ID,
+    NodeRecord,
+)
 from perdure.topic.structure_nodes import PLUS, Node, Resolved, StreamMatch, subtree
 
 THRESHOLDS: Final = (100, 10)
@@ -38,6 +49,10 @@ NODES_MAX: Final = 50_000
 
 A filter ``#`` reads every stream, so this also bounds how many a reader has to merge.
 """
+
+FULL: Final = 2
+"""Times ``nodes_max``: so many nodes there are, beside those of the overflow. Below each of the static
+ones a topic may go on in as many levels as it likes."""
 
 TOKEN_LENGTH_MAX: Final = 256
 """A longer token varies, characters: what is learned is kept in memory and in each generation, and
@@ -55,10 +70,12 @@ class StructureTrie:
     """
 
     __slots__ = (
+        "_dollar_overflow",
         "_dollar_root",
         "_next_id",
         "_nodes",
         "_nodes_max",
+        "_overflow",
         "_root",
         "_streams",
         "_thresholds",
@@ -74,6 +91,8 @@ class StructureTrie:
         self._nodes_max = nodes_max
         self._root = Node(ROOT_ID, ROOT_ID, "")
         self._dollar_root = Node(DOLLAR_ROOT_ID, DOLLAR_ROOT_ID, "")
+        self._overflow = Node(OVERFLOW_ROOT_ID, OVERFLOW_ROOT_ID, "")
+        self._dollar_overflow = Node(DOLLAR_OVERFLOW_ROOT_ID, DOLLAR_OVERFLOW_ROOT_ID, "")
         self._nodes: dict[int, Node] = {}
         self._streams: dict[int, Node] = {}
         self._unpersisted: dict[int, Node] = {}
@@ -94,15 +113,11 @@ class StructureTrie:
         """
         trie = cls(thresholds=thresholds, nodes_max=nodes_max)
         nodes = trie._nodes
-        paths: dict[int, tuple[str, ...]] = {ROOT_ID: (), DOLLAR_ROOT_ID: ()}
+        roots = (trie._root, trie._dollar_root, trie._overflow, trie._dollar_overflow)
+        known = {root.node_id: root for root in roots}
+        paths: dict[int, tuple[str, ...]] = dict.fromkeys(known, ())
         for record in sorted(records, key=_node_id):
-            parent = (
-                trie._root
-                if record.parent_id == ROOT_ID
-                else trie._dollar_root
-                if record.parent_id == DOLLAR_ROOT_ID
-                else nodes.get(record.parent_id)
-            )
+            parent = known.get(record.parent_id) or nodes.get(record.parent_id)
             if parent is None or record.node_id < FIRST_NODE_ID or record.node_id in nodes:
                 raise StorageCorrupt(f"topic structure: node {record.node_id} has no place")
             if (record.token == PLUS and parent.wildcard) or record.token in parent.children:
@@ -144,6 +159,11 @@ class StructureTrie:
     def stream_count(self) -> int:
         """Number of streams; ``streams_matching`` answers the same until it changes."""
         return len(self._streams)
+
+    @property
+    def has_overflowed(self) -> bool:
+        """Whether it was full once."""
+        return self._overflow.wildcard is not None or self._dollar_overflow.wildcard is not None
 
     def resolve(self, topic: str) -> Resolved:
         """The stream of a topic and its varying tokens; learns from the topic if it is new."""
@@ -198,12 +218,14 @@ class StructureTrie:
         levels = topic_filter.split("/")
         # [MQTT-4.7.2-1] a wildcard in the first level starts, as any other level, at the root
         # that has no `$` topics.
-        root = self._dollar_root if topic_filter.startswith("$") else self._root
+        is_dollar = topic_filter.startswith("$")
+        root = self._dollar_root if is_dollar else self._root
+        overflow = self._dollar_overflow if is_dollar else self._overflow
         found: list[StreamMatch] = []
         nothing: tuple[tuple[int, str], ...] = ()
         # (node, index of the filter's level to apply to its children, varying levels so far,
         # constraints so far)
-        todo = [(root, 0, 0, nothing)]
+        todo = [(root, 0, 0, nothing), (overflow, 0, 0, nothing)]
         while todo:
             node, index, varying_count, constraints = todo.pop()
             if index == len(levels):
@@ -242,8 +264,13 @@ class StructureTrie:
         Kept are the ``+`` nodes and the levels that lead to them. Where a level varies, the
         static children that were there first are not kept: those tokens vary from now on. No
         stream is kept; a stream is there from its first topic on. All nodes are unpersisted.
+
+        Nothing of a trie that has overflowed is: whoever has filled it has filled its heirs too
+        else, and topics that matter more are learned soon.
         """
         heir = StructureTrie(thresholds=self._thresholds, nodes_max=self._nodes_max)
+        if self.has_overflowed:
+            return heir
         keep = self._leading_to_wildcards()
         todo = [(self._root, heir._root), (self._dollar_root, heir._dollar_root)]
         while todo:
@@ -271,12 +298,17 @@ class StructureTrie:
 
     def _learn(self, topic: str) -> Resolved:
         """Resolve a topic that ``resolve`` found incomplete: add its nodes and make it a stream."""
-        node = self._dollar_root if topic.startswith("$") else self._root
+        tokens = topic.split("/")
+        is_dollar = topic.startswith("$")
+        node = self._dollar_root if is_dollar else self._root
+        missing = _missing(node, tokens)
+        if missing and (self.has_overflowed or len(self._nodes) + missing > FULL * self._nodes_max):
+            return self._overflowing(tokens, is_dollar=is_dollar)
         levels: list[str] = []
         varying: list[str] = []
         changed: dict[int, Node] = {}
         thresholds = self._thresholds
-        for depth, token in enumerate(topic.split("/")):
+        for depth, token in enumerate(tokens):
             child = node.children.get(token)
             if child is None:
                 child = node.wildcard
@@ -300,6 +332,25 @@ class StructureTrie:
         changed[node.node_id] = node
         created = tuple([each.record() for each in changed.values()])
         return Resolved(node.node_id, tuple(varying), created)
+
+    def _overflowing(self, tokens: list[str], *, is_dollar: bool) -> Resolved:
+        """Resolve a topic for whose levels there is no room."""
+        node = self._dollar_overflow if is_dollar else self._overflow
+        created: list[Node] = []
+        for _ in tokens:
+            child = node.wildcard
+            if child is None:
+                child = self._add(node, PLUS)
+                created.append(child)
+            node = child
+        if not node.levels:
+            node.levels = (PLUS,) * len(tokens)
+            self._streams[node.node_id] = node
+            self._unpersisted[node.node_id] = node
+            if not created:
+                created.append(node)
+        records = tuple([each.record() for each in created])
+        return Resolved(node.node_id, tuple(tokens), records)
 
     def _add(self, parent: Node, token: str) -> Node:
         node = Node(self._next_id, parent.node_id, token)
@@ -328,6 +379,17 @@ class StructureTrie:
                     found.add(above)
                     above = self._nodes[above].parent_id
         return found
+
+
+def _missing(root: Node, tokens: list[str]) -> int:
+    """How many nodes a topic lacks below a root."""
+    node = root
+    for depth, token in enumerate(tokens):
+        child = node.children.get(token) or node.wildcard
+        if child is None:
+            return len(tokens) - depth
+        node = child
+    return 0
 
 
 def _node_id(record: NodeRecord) -> int:

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.errors import FormatTooNew, StorageCorrupt
-from perdure.topic.records import NodeRecord, decode_record
+from perdure.topic.records import (
+    DOLLAR_OVERFLOW_ROOT_ID,
+    OVERFLOW_ROOT_ID,
+    NodeRecord,
+    decode_record,
+)
 
 GOLDEN = [
     (
@@ -25,6 +30,14 @@ GOLDEN = [
     (
         NodeRecord(node_id=9, parent_id=8, token="ü", is_stream=False),
         "0100" + "0000000000000009" + "0000000000000008" + "0002" + "c3bc",
+    ),
+    (  # earlier releases do not know these roots, and say so by the version
+        NodeRecord(node_id=7, parent_id=OVERFLOW_ROOT_ID, token="+", is_stream=True),
+        "0201" + "0000000000000007" + "ffffffffffffffff" + "0001" + "2b",
+    ),
+    (
+        NodeRecord(node_id=7, parent_id=DOLLAR_OVERFLOW_ROOT_ID, token="+", is_stream=False),
+        "0200" + "0000000000000007" + "fffffffffffffffe" + "0001" + "2b",
     ),
 ]
 
@@ -60,7 +73,7 @@ def test_what_a_later_release_adds_is_ignored() -> None:
 def test_a_later_version_is_refused() -> None:
     data = bytes.fromhex(GOLDEN[0][1])
     with pytest.raises(FormatTooNew):
-        decode_record(b"\x02" + data[1:])
+        decode_record(b"\x03" + data[1:])
 
 
 def test_bytes_that_are_no_record_are_corrupt() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from perdure.errors import StorageCorrupt, UsageError
 from perdure.topic.matching import matches
 from perdure.topic.records import DOLLAR_ROOT_ID, FIRST_NODE_ID, ROOT_ID, NodeRecord
-from perdure.topic.structure import StructureTrie
+from perdure.topic.structure import FULL, StructureTrie
 
 LEVELS = ["", "a", "b", "c", "d", "$", "$a", "$b"]
 TOPICS = (
@@ -135,11 +135,21 @@ def check_streams_matching(trie: StructureTrie, topics: list[str], topic_filter:
 
 @pytest.mark.trap(28)
 @settings(max_examples=300)
-@given(st.lists(TOPICS, max_size=30), st.lists(FILTERS, max_size=5), THRESHOLDS, st.booleans())
+@given(
+    st.lists(TOPICS, max_size=30),
+    st.lists(FILTERS, max_size=5),
+    THRESHOLDS,
+    st.booleans(),
+    st.sampled_from([0, 2, 5, 1000]),
+)
 def test_streams_matching_finds_exactly_the_topics_that_match(
-    topics: list[str], filters: list[str], thresholds: tuple[int, ...], is_reloaded: bool
+    topics: list[str],
+    filters: list[str],
+    thresholds: tuple[int, ...],
+    is_reloaded: bool,
+    nodes_max: int,
 ) -> None:
-    trie = learned(topics, *thresholds)
+    trie = learned(topics, *thresholds, nodes_max=nodes_max)
     if is_reloaded:
         trie = StructureTrie.load(dump(trie), thresholds=thresholds)
     for topic_filter in filters:
@@ -188,14 +198,24 @@ def test_a_filter_without_wildcards_is_in_one_stream_at_most() -> None:
     assert trie.streams_matching("e/1/t") == []
 
 
-@given(st.lists(TOPICS, max_size=40), st.lists(TOPICS, max_size=40), THRESHOLDS, st.randoms())
+@given(
+    st.lists(TOPICS, max_size=40),
+    st.lists(TOPICS, max_size=40),
+    THRESHOLDS,
+    st.randoms(),
+    st.sampled_from([0, 4, 1000]),
+)
 def test_a_loaded_trie_goes_on_as_the_first_would(
-    before: list[str], after: list[str], thresholds: tuple[int, ...], chance: random.Random
+    before: list[str],
+    after: list[str],
+    thresholds: tuple[int, ...],
+    chance: random.Random,
+    nodes_max: int,
 ) -> None:
-    trie = learned(before, *thresholds)
+    trie = learned(before, *thresholds, nodes_max=nodes_max)
     records = dump(trie)
     shuffled = sorted(records, key=lambda _: chance.random())
-    again = StructureTrie.load(shuffled, thresholds=thresholds, nodes_max=1000)
+    again = StructureTrie.load(shuffled, thresholds=thresholds, nodes_max=nodes_max)
     assert (again.node_count, again.stream_count) == (trie.node_count, trie.stream_count)
     assert again.unpersisted() == ()
     assert again.streams() == trie.streams()
@@ -318,6 +338,28 @@ def test_memory_is_bounded_by_nodes_max() -> None:
     # "a", then 4 pairs and one more node; the rest is `a/+/+`, and `+` below the last node.
     assert trie.node_count <= 10 + 3
     assert place(trie, "a/499/1") == ("a/+/+", ("499", "1"))
+
+
+def test_topics_that_part_at_every_level_do_not_grow_it() -> None:
+    """One client could else have a long branch at each of the static nodes: gigabytes."""
+    trie = StructureTrie(thresholds=(1000,), nodes_max=50)
+    stem = [str(level) for level in range(49)]
+    trie.resolve("/".join(stem))
+    for depth in range(49):
+        for number in range(3):
+            trie.resolve("/".join([*stem[:depth], f"x{number}", *stem[depth + 1 :]]))
+    assert trie.node_count <= FULL * 50 + 49
+    assert trie.has_overflowed
+    # What had a place keeps it, and what would need one has the overflow from now on, however
+    # little it needs.
+    assert place(trie, "/".join(stem)) == ("/".join(stem), ())
+    assert place(trie, "0/1") == ("0/1", ())
+    assert place(trie, "y") == ("+", ("y",))
+    assert place(trie, "0/y/z") == ("+/+/+", ("0", "y", "z"))
+    assert place(trie, "$y/z") == ("+/+", ("$y", "z"))
+    assert [m.pattern for m in trie.streams_matching("+/z")] == []
+    assert [m.constraints for m in trie.streams_matching("$y/+")] == [((0, "$y"),)]
+    assert trie.inherit().node_count == 0
 
 
 def test_long_tokens_vary_and_are_not_kept() -> None:

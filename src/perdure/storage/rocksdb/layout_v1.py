@@ -38,9 +38,11 @@ from perdure.storage.rocksdb.layout import TOPIC_LENGTH_MAX, table_names
 from perdure.storage.rocksdb.layout_v1_scan import (
     DATA_HEAD,
     INDEX_OFFSET_AT,
+    INDEXED_LEVELS,
     Constraints,
     Plan,
     Scanner,
+    index_prefix,
     pack_offset,
     token_hash,
     tokens_of,
@@ -164,8 +166,8 @@ class SkipScanLayout:
         resolved = self._trie.resolve(topic)
         stream = pack_offset(resolved.stream)
         index = [
-            b"%b%c%b" % (stream, level, token_hash(token))
-            for level, token in enumerate(resolved.varying)
+            index_prefix(stream, level, token)
+            for level, token in enumerate(resolved.varying[:INDEXED_LEVELS])
         ]
         known = (stream, "/".join(resolved.varying).encode(), tuple(index))
         if len(topic) <= TOPIC_LENGTH_MAX and self._recurring.is_recurring(topic):

@@ -39,6 +39,11 @@ WINDOW_ROWS_MAX: Final = 8_192
 PICKED_CONSTRAINTS_MAX: Final = 1_024
 """Constraints on one stream whose rows are all looked up in the index before one is read."""
 
+INDEXED_LEVELS: Final = 16
+"""Varying levels of a topic that have an index entry, the first ones. A message on a topic of hundreds
+of levels would else write as many; who asks for one of the others finds its rows by the first ones,
+or by looking at all of the stream."""
+
 _GET_ROWS_MIN: Final = 16
 _GET_ROWS_MAX: Final = 256
 """Rows that are got at once: few at first, since a reader may stop early."""
@@ -68,12 +73,28 @@ def token_hash(token: str) -> bytes:
     return blake2b(token.encode(), digest_size=8).digest()
 
 
+def index_prefix(stream: bytes, level: int, token: str) -> bytes:
+    """What index entries of a token begin with; the offset follows.
+
+    Args:
+        stream: packed.
+        level: which of the varying ones, below ``INDEXED_LEVELS``.
+        token: that is there.
+    """
+    return b"%b%c%b" % (stream, level, token_hash(token))
+
+
 def tokens_of(key: bytes) -> list[str]:
     """The varying tokens of a data key of a stream that has some."""
     try:
         return key[DATA_HEAD:].decode().split("/")
     except UnicodeDecodeError as error:
         raise StorageCorrupt(f"data key {key.hex()} is not UTF-8") from error
+
+
+def _is_indexed(constraints: Constraints) -> bool:
+    """Whether the index knows one of the levels."""
+    return constraints[0][0] < INDEXED_LEVELS
 
 
 def end_of(prefix: bytes, until: int) -> bytes:
@@ -122,7 +143,7 @@ class Scanner:
         """Rows of one stream, by offset."""
         if constraints is None:
             return self._whole(stream, after, until)
-        if len(constraints) > self._leaps_max:
+        if len(constraints) > self._leaps_max or not all(map(_is_indexed, constraints)):
             return self._tried(stream, constraints, after, until)
         parts = [self._leap(stream, each, after, until) for each in sorted(constraints)]
         return parts[0] if len(parts) == 1 else merge(*parts)
@@ -132,9 +153,14 @@ class Scanner:
     def entries(
         self, stream: int, constraints: Constraints, after: int, until: int, limit: int
     ) -> list[int]:
-        """The first offsets, at most ``limit``, at which the first level has the wanted hash."""
-        level, token = constraints[0]
-        prefix = b"%b%c%b" % (pack_offset(stream), level, token_hash(token))
+        """The first offsets, at most ``limit``, at which the first level has the wanted hash; where
+        the index does not know that level, the first ones of the stream."""
+        head = pack_offset(stream)
+        if not _is_indexed(constraints):
+            first, end = head + pack_offset(after + 1), end_of(head, until)
+            keys = islice(self._engine().keys(self._data, first, end), limit)
+            return [unpack_data(key)[1] for key in keys]
+        prefix = index_prefix(head, *constraints[0])
         first, end = prefix + pack_offset(after + 1), end_of(prefix, until)
         found = islice(self._engine().keys(self._index, first, end), limit)
         return [_unpack_offset(key, INDEX_OFFSET_AT)[0] for key in found]
@@ -159,8 +185,7 @@ class Scanner:
                 found += [head + pack_offset(offset) + varying for offset in offsets]
             else:
                 # One iterator for all of them: each would cost as much as ten rows.
-                level, token = each[0]
-                prefix = b"%b%c%b" % (head, level, token_hash(token))
+                prefix = index_prefix(head, *each[0])
                 end = end_of(prefix, until)
                 key = seeker.seek(prefix + pack_offset(after + 1))
                 while key is not None and key < end:
@@ -313,8 +338,12 @@ class Scanner:
     def _offsets(
         self, head: bytes, constraints: Constraints, after: int, until: int
     ) -> Iterator[int]:
-        """Offsets at which all levels have the wanted hashes."""
-        prefixes = [b"%b%c%b" % (head, level, token_hash(token)) for level, token in constraints]
+        """Offsets at which all levels that the index knows have the wanted hashes."""
+        prefixes = [
+            index_prefix(head, level, token)
+            for level, token in constraints
+            if level < INDEXED_LEVELS
+        ]
         if len(prefixes) == 1:
             prefix = prefixes[0]
             first, end = prefix + pack_offset(after + 1), end_of(prefix, until)

@@ -69,6 +69,7 @@ def scan(
     length=st.integers(0, 200) | st.just(10**6),
     leaps_max=st.sampled_from([0, 256]),
     merged_max=st.sampled_from([0, 256]),
+    indexed_levels=st.sampled_from([1, 2, 16]),
 )
 def test_leaping_and_trying_agree_with_matching(
     engine: Engine,
@@ -78,6 +79,7 @@ def test_leaping_and_trying_agree_with_matching(
     length: int,
     leaps_max: int,
     merged_max: int,
+    indexed_levels: int,
 ) -> None:
     for table in table_names(1):
         for key in list(engine.keys(table, b"", b"\xff")):
@@ -87,6 +89,20 @@ def test_leaping_and_trying_agree_with_matching(
     layout = SkipScanLayout(lambda: engine, 1, trie, scanner=scanner)
     names = ["x/" + "/".join(topic) for topic, times in topics for _ in range(times)]
     until = after + length
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout_v1, "INDEXED_LEVELS", indexed_levels)
+        patch.setattr(layout_v1_scan, "INDEXED_LEVELS", indexed_levels)
+        check_filters(engine, layout, names, filters, after, until)
+
+
+def check_filters(
+    engine: Engine,
+    layout: SkipScanLayout,
+    names: list[str],
+    filters: list[list[str]],
+    after: int,
+    until: int,
+) -> None:
     write(engine, layout, names)
     wanted = ["x/" + "/".join(levels) for levels in filters]
     expected = [
@@ -99,6 +115,35 @@ def test_leaping_and_trying_agree_with_matching(
     assert count == len(expected)
     assert layout.count(wanted, after_offset=after, until_offset=until, limit=3) == min(3, count)
     assert list(layout.check(since_offset=0, until_offset=10**6)) == [len(names)]
+
+
+def test_only_the_first_varying_levels_are_indexed(engine: Engine) -> None:
+    """A level's number has one byte in a key, and a topic may have 65,536 levels."""
+    layout = layout_of(engine, 0)
+    long = "/".join(str(n) for n in range(300))
+    other = long.removesuffix("299") + "x"
+    write(engine, layout, [long, other, long])
+    assert len(list(engine.keys(INDEX, b"", b"\xff"))) == 3 * layout_v1_scan.INDEXED_LEVELS
+    assert scan(layout, long) == [(1, long), (3, long)]
+    assert scan(layout, "+/" * 299 + "x") == [(2, other)]
+    assert scan(layout, "+/" * 255 + "255/#") == [(1, long), (2, other), (3, long)]
+    assert scan(layout, "+/" * 20 + "7/#") == []
+    assert list(layout.check(since_offset=0, until_offset=9)) == [3]
+
+
+def test_rows_of_an_earlier_release_have_more_index_entries(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = layout_of(engine, 0)
+    topics = ["/".join("abcdefghijklmnopqrstuvw"), "/".join("abcdefghijklmnopqrstuvx")]
+    with monkeypatch.context() as patch:
+        patch.setattr(layout_v1, "INDEXED_LEVELS", 256)
+        write(engine, layout, topics)
+    assert len(list(engine.keys(INDEX, b"", b"\xff"))) == 2 * 23
+    layout.ended()
+    assert scan(layout, "+/" * 22 + "x") == [(2, topics[1])]
+    assert scan(layout, "a/#") == [(1, topics[0]), (2, topics[1])]
+    assert list(layout.check(since_offset=0, until_offset=9)) == [2]
 
 
 def test_colliding_hashes_do_not_mix_topics(
