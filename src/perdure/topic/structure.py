@@ -9,9 +9,9 @@ the node's ``+`` child, and so does every new token after it. Static children st
 child is added to a node that has a ``+``. So a topic resolves to the same stream for as long as
 the trie lives, and messages of one topic never change their order by moving to another stream.
 
-A trie that is full takes no more nodes: a topic that would need some goes to the **overflow**, where
-every level varies and all topics with so many levels are one stream. Once that has begun it holds
-for every such topic, so that none moves.
+A trie that is full takes no more nodes: a topic that would need some goes to the **overflow**,
+where every level varies and all topics with so many levels are one stream. Once that has begun it
+holds for every such topic, so that none moves.
 
 Invariants:
 
@@ -51,8 +51,8 @@ A filter ``#`` reads every stream, so this also bounds how many a reader has to 
 """
 
 FULL: Final = 2
-"""Times ``nodes_max``: so many nodes there are, beside those of the overflow. Below each of the static
-ones a topic may go on in as many levels as it likes."""
+"""Times ``nodes_max``: so many nodes there are, beside those of the overflow. Below each of the
+static ones a topic may go on in as many levels as it likes."""
 
 TOKEN_LENGTH_MAX: Final = 256
 """A longer token varies, characters: what is learned is kept in memory and in each generation, and

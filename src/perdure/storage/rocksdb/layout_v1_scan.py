@@ -40,9 +40,9 @@ PICKED_CONSTRAINTS_MAX: Final = 1_024
 """Constraints on one stream whose rows are all looked up in the index before one is read."""
 
 INDEXED_LEVELS: Final = 16
-"""Varying levels of a topic that have an index entry, the first ones. A message on a topic of hundreds
-of levels would else write as many; who asks for one of the others finds its rows by the first ones,
-or by looking at all of the stream."""
+"""Varying levels of a topic that have an index entry, the first ones. A message on a topic of
+hundreds of levels would else write as many; who asks for one of the others finds its rows by the
+first ones, or by looking at all of the stream."""
 
 _GET_ROWS_MIN: Final = 16
 _GET_ROWS_MAX: Final = 256
