@@ -34,7 +34,7 @@ members, which move with them, and of sessions that ended a QoS 2 exchange."""
 
 POSITIONS_PER_BATCH: Final = 256
 """Positions of groups that a batch takes along, the oldest, beside those that it must: one message
-may move thousands of groups. What a kill makes of the others is a QoS 0 message that is given again."""
+may move thousands of groups. Of the others a kill makes a QoS 0 message that is given again."""
 
 TRIM_INTERVAL_US: Final = 100_000
 """A private stream is trimmed at most so often: what is to be deleted has to be looked for, which
