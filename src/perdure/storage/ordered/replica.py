@@ -79,7 +79,7 @@ class Replica(ReadThrough):
     ) -> None:
         super().__init__(local)
         self.view = View(local, database)
-        self.peers = Nodes(node, self.view, self._hurry)
+        self.peers = Nodes(node, self.view, self._hurry, self._rest)
         self.on_sequenced: Callable[[], None] | None = None
         self._advertise = advertise
         self._open_log = open_log
@@ -139,6 +139,10 @@ class Replica(ReadThrough):
     def _hurry(self) -> None:
         if self._log is not None:
             self._log.hurry()
+
+    def _rest(self) -> None:
+        if self._log is not None:
+            self._log.rest()
 
     def _open_gate(self) -> None:
         if self._gate is not None:
