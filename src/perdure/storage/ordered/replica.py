@@ -191,6 +191,16 @@ class Replica(ReadThrough):
         dead = [act for act in self.members.silent(dead_after_us) if act.node != self._node]
         self._own.submit(acts=tuple(dead))
 
+    async def probe(self) -> None:
+        """Submit a record with nothing in it, and wait until all that was submitted is back.
+
+        Raises:
+            StorageError: the log has failed.
+        """
+        self._refuse_unless_open()
+        self._own.submit()
+        await self._until(lambda: not self.flying_count)
+
     def submit_acts(self, *acts: Act) -> None:
         """Submit what is no session's matter: ``Expel``, ``Forget``."""
         self._refuse_unless_open()
