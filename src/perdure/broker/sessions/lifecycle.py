@@ -347,7 +347,6 @@ class SessionLifecycle:
             # ends it, or who finds the session as it was says it again.
             self._wills.publish(record)
         parts.committer.batch.discard_session(record.client_id, epoch=record.epoch)
-        parts.metrics.sessions_offline -= 1
         self._session_counts.gone(record)
         if expired:
             parts.metrics.sessions_expired += 1
