@@ -46,7 +46,7 @@ def fields_of(operation: Operation) -> list[Field]:
 
 
 def unfit(operation: Operation, error: ValueError) -> Refused:
-    """The refusal of what is no request of an operation: the field that is wrong, and what it takes.
+    """The refusal of what is no request of an operation: which field is wrong, and what it takes.
 
     Args:
         operation: that was asked for.
