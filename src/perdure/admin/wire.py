@@ -12,7 +12,7 @@ Without a principal, whoever opened the socket asks, as an admin.
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Final, TypeVar, final
 
 import msgspec
 
@@ -52,6 +52,20 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 _encoder: Final = msgspec.json.Encoder()
+
+T = TypeVar("T")
+
+
+def decode_given(data: bytes | str, kind: type[T]) -> T:
+    """A record of JSON that somebody sent.
+
+    Raises:
+        ValueError: it is none, with a sentence that says why.
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except RecursionError:  # msgspec follows brackets also where nobody looks into them
+        raise ValueError("it is nested too deeply") from None
 
 
 def encode_line(message: msgspec.Struct | dict[str, object]) -> bytes:

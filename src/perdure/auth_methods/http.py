@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, NamedTuple, final
 import httpx
 import msgspec
 
+from perdure.admin.wire import decode_given
 from perdure.auth_methods.answer_cache import CACHE_KEY_BYTES, AnswerCache
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.grant import Grant, parse_grant
@@ -184,8 +185,8 @@ class HttpMethod(AuthMethod):
         if status != httpx.codes.OK:
             raise MethodUnavailable(f"{url} answered with status {status}")
         try:
-            answer = msgspec.json.decode(data, type=Answer)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            answer = decode_given(data, Answer)
+        except ValueError as error:
             raise MethodUnavailable(f"{url} answered with something else: {error}") from None
         if len((answer.username or "").encode()) > UTF8_STRING_BYTES_MAX:
             raise MethodUnavailable(f"{url} answered with a user name that is too long")

@@ -205,7 +205,7 @@ def _mosquitto_json(publish: Publish, at_ns: int, *, parse_payload: bool) -> byt
     if parse_payload:
         try:
             record["payload"] = json.loads(publish.payload)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise BadPayload("the payload is not valid JSON") from None
     else:
         record["payload"] = publish.payload.decode("utf-8", "replace")

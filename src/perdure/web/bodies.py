@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl
 
-import msgspec
 from starlette.requests import Request
 
+from perdure.admin.wire import decode_given
 from perdure.web.problems import ApiError
 
 FORM_BYTES_MAX: Final = 64 * 1024
@@ -52,6 +52,6 @@ async def read_json(request: Request, kind: type[T]) -> T:
         ApiError: it is none.
     """
     try:
-        return msgspec.json.decode(await read_bounded(request), type=kind)
-    except msgspec.DecodeError as error:
-        raise ApiError("bad_request", str(error)) from error
+        return decode_given(await read_bounded(request), kind)
+    except ValueError as error:
+        raise ApiError("bad_request", f"the body: {error}") from error

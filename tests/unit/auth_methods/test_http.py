@@ -116,6 +116,7 @@ async def test_what_it_may_say(
         (200, b""),
         (200, b"allow"),
         (200, b"\xff"),
+        (200, b"[" * 100_000),
         (200, {"result": "yes"}),
         (200, {}),
         (200, []),

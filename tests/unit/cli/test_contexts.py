@@ -151,7 +151,8 @@ def test_the_operations_are_listed(home: Path, capsys: Any) -> None:
     assert listed["sessions.kick"]["http"] == "DELETE /sessions/{client_id}/connection"
     assert run(["api", "sessions.subscribe", "--describe", "--json"]) == 0
     fields = {each["field"]: each for each in json.loads(capsys.readouterr().out)}
-    assert fields["client_id"] == {"field": "client_id", "type": "string", "required": True}
+    kind = "string, 1 to 65535 characters"
+    assert fields["client_id"] == {"field": "client_id", "type": kind, "required": True}
     assert fields["qos"]["required"] is False
     for wrong in (["nothing"], ["sessions.kick", "x"], ["sessions.kick", "client_id={"]):
         assert run(["api", *wrong]) == 64

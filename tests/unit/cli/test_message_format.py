@@ -126,8 +126,9 @@ def test_mosquitto_json() -> None:
 def test_mosquitto_json_with_a_parsed_payload() -> None:
     text = compile_format("%J")(Publish("t", b'{"a": [1, 2.5]}'), AT_NS)
     assert json.loads(text)["payload"] == {"a": [1, 2.5]}
-    with pytest.raises(BadPayload):
-        compile_format("%J")(Publish("t", b"{"), AT_NS)
+    for bad in (b"{", b"[" * 100_000):
+        with pytest.raises(BadPayload):
+            compile_format("%J")(Publish("t", bad), AT_NS)
 
 
 def test_record() -> None:

@@ -91,6 +91,13 @@ async def test_other_sites_log_nobody_in(app: Any, context: Any) -> None:
     assert (answer.status, answer.headers["location"]) == (303, "/ui/")
 
 
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"name":"\xff"}', b'{"x":' + b"[" * 9_999])
+@pytest.mark.parametrize("path", ["login", "setup"])
+async def test_what_is_no_login_is_refused(app: Any, path: str, body: bytes) -> None:
+    got = await send(app, f"{API}/{path}", "POST", body=body)
+    assert (got.status, got.json["code"]) == (400, "bad_request")
+
+
 async def test_too_many_failures_are_told_when_to_come_again(app: Any, context: Any) -> None:
     for _ in range(5):
         answer = await send(app, f"{API}/login", "POST", body=b'{"name": "a", "password": "b"}')

@@ -9,8 +9,10 @@ from typing import Any, Final
 import click
 import msgspec
 
+from perdure.admin.described import fields_of
 from perdure.admin.operation import Operation
 from perdure.admin.table import OPERATIONS
+from perdure.admin.wire import decode_given
 from perdure.cli.data import data_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
@@ -95,10 +97,10 @@ def _given(fields: tuple[str, ...], input_: str | None) -> dict[str, Any]:
                 if input_ == "-"
                 else Path(input_).read_bytes()
             )
-            found = msgspec.json.decode(raw, type=dict[str, Any])
+            found = decode_given(raw, dict[str, Any])
         except OSError as error:
             raise CommandFailed(f"cannot read {input_}: {error.strerror}", ExitCode.DATA) from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except ValueError as error:
             raise CommandFailed(f"{input_} is no JSON object: {error}", ExitCode.DATA) from error
     for each in fields:
         name, equals, value = each.partition("=")
@@ -111,8 +113,8 @@ def _given(fields: tuple[str, ...], input_: str | None) -> dict[str, Any]:
 def _value(text: str) -> Any:
     if text[:1] in ("{", "["):
         try:
-            return msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
+            return decode_given(text, object)
+        except ValueError as error:
             raise click.UsageError(f"{text[:80]!r} is no JSON: {error}") from error
     return text
 
@@ -143,18 +145,7 @@ def _operation_row(operation: Operation) -> dict[str, Any]:
 
 
 def _field_rows(operation: Operation) -> list[dict[str, Any]]:
-    schema = msgspec.json.schema_components([operation.request])[1]
-    about = schema[operation.request.__name__]
-    required = set(about.get("required", ()))
     return [
-        {"field": name, "type": _kind(each), "required": name in required}
-        for name, each in about.get("properties", {}).items()
+        {"field": name, "type": kind, "required": required}
+        for name, kind, required in fields_of(operation)
     ]
-
-
-def _kind(schema: dict[str, Any]) -> str:
-    if "enum" in schema:
-        return " | ".join(map(str, schema["enum"]))
-    if "anyOf" in schema:
-        return " | ".join(_kind(each) for each in schema["anyOf"])
-    return str(schema.get("type") or schema.get("$ref", "").rpartition("/")[2])

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from perdure.admin.problems import Refused
+from perdure.admin.wire import decode_given
 from perdure.server.administration.listing import decode_cursor, encode_cursor
 
 T = TypeVar("T")
@@ -122,8 +123,8 @@ def sorted_page(
 def _place_of(request: Sorted) -> list[Any]:
     """Where the page before has ended."""
     try:
-        found = msgspec.json.decode(decode_cursor(request.cursor), type=list[Any])
-    except msgspec.DecodeError:
+        found = decode_given(decode_cursor(request.cursor), list[Any])
+    except ValueError:
         found = []
     if len(found) != 4 or found[0] != request.sort:
         raise Refused("bad_request", "the cursor is not one of this order")

@@ -12,10 +12,12 @@ from typing import Any, Final, Protocol, TypeAlias, final
 import msgspec
 
 from perdure.admin.audit import AuditHook, AuditRecord
+from perdure.admin.described import unfit
 from perdure.admin.operation import Operation, Request
 from perdure.admin.problems import Refused, problem_of
 from perdure.admin.rights import Principal, may, may_touch
 from perdure.admin.table import OPERATIONS, operation_of
+from perdure.admin.wire import decode_given
 from perdure.clock import Clock
 from perdure.errors import PerdureError
 from perdure.observe.logs import get_logger
@@ -108,9 +110,9 @@ class AdminService:
         if operation is None:
             raise Refused("unknown_operation", f"there is no operation {name!r:.100}")
         try:
-            decoded = msgspec.json.decode(request, type=operation.request)
-        except msgspec.DecodeError as error:
-            raise Refused("bad_request", str(error)) from error
+            decoded = decode_given(request, operation.request)
+        except ValueError as error:
+            raise unfit(operation, error) from error
         log.debug("admin.asked", operation=name, principal=call.principal.name)
         outcome = "internal"
         try:

@@ -13,11 +13,9 @@ import socket
 from pathlib import Path
 from typing import Any, Final, final
 
-import msgspec
-
 from perdure.admin.problems import Problem, Refused, problem_of
 from perdure.admin.rights import Principal
-from perdure.admin.wire import REQUEST_BYTES_MAX, Ask, encode_line
+from perdure.admin.wire import REQUEST_BYTES_MAX, Ask, decode_given, encode_line
 from perdure.errors import ConfigError, PerdureError
 from perdure.observe.admin_socket import SOCKET_NAME, socket_address
 from perdure.observe.logs import get_logger
@@ -116,8 +114,8 @@ class AdminServer:
 
     async def _answer(self, line: bytes) -> bytes:
         try:
-            ask = msgspec.json.decode(line, type=Ask)
-        except msgspec.DecodeError as error:
+            ask = decode_given(line, Ask)
+        except ValueError as error:
             return _refusal(Refused("bad_request", str(error)))
         call = Call(ask.principal or LOCAL, ask.request_id)
         try:

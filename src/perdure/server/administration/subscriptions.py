@@ -41,7 +41,7 @@ from perdure.server.inspect import held_subscription
 from perdure.topic.matching import matches
 from perdure.topic.names import validate_topic_name
 
-SESSIONS_PER_PAGE: Final = 500
+SESSIONS_PER_PAGE: Final = 2_000
 """Sessions whose subscriptions are read for one page."""
 
 MEMBERS_SHOWN_MAX: Final = 100
@@ -92,14 +92,15 @@ class SubscriptionOperations:
                 break
             # The one in which the page before has ended does not count: each page goes on.
             looked += client_id != after_id
-            for row in await self._rows(client_id):
-                if client_id == after_id and row.filter <= after_name:
+            subs, node = await self._held(client_id)
+            for sub in subs:
+                if client_id == after_id and sub.name <= after_name:
                     continue
                 if len(items) == request.limit:
                     return SubscriptionPage(items=items, next_cursor=_position(*last))
-                if _wanted(row, request):
-                    items.append(row)
-                last = client_id, row.filter
+                if _wanted(sub, request, connected=node is not None):
+                    items.append(_row(client_id, sub, node))
+                last = client_id, sub.name
             last = client_id, ""
             await turns.step()
         else:
@@ -127,10 +128,11 @@ class SubscriptionOperations:
                 return MatchPage(items=items, next_cursor=encode_cursor(_OFFLINE + last))
             looked, last = looked + 1, record.client_id
             if record.subscription_count and self._live.get(last) is None:
+                subs, node = await self._held(last)
                 items += [
-                    Match(**msgspec.structs.asdict(row), allowed=None)
-                    for row in await self._rows(last)
-                    if matches(_plain(row), request.topic)
+                    Match(**msgspec.structs.asdict(_row(last, sub, node)), allowed=None)
+                    for sub in subs
+                    if matches(sub.filter, request.topic)
                 ]
             await turns.step()
         return MatchPage(items=items)
@@ -166,8 +168,9 @@ class SubscriptionOperations:
         async for record in candidates(self._services.database, asked, after_id, self._live):
             yield record.client_id
 
-    async def _rows(self, client_id: str) -> list[SubscriptionRow]:
-        """The subscriptions of a session, by name."""
+    async def _held(self, client_id: str) -> tuple[list[Subscription], str | None]:
+        """The subscriptions of a session that hold, by name, and the node that it is connected to.
+        A row of each would cost more than to look whether anybody wants it."""
         live = self._services.registry.live.get(client_id)
         subs: Sequence[Subscription]
         node: str | None = self._live.node
@@ -179,8 +182,8 @@ class SubscriptionOperations:
             # Where it is connected to another node its record says so.
             held = stored is not None and stored.record.connected
             node = stored.record.node or None if stored is not None and held else None
-        rows = [_row(client_id, sub, node) for sub in subs if not sub.until_offset]
-        return sorted(rows, key=lambda row: row.filter)
+        holding = [sub for sub in subs if not sub.until_offset]
+        return sorted(holding, key=lambda sub: sub.name), node
 
     async def _matching(self, topic: str) -> list[Match]:
         """The subscriptions of connected sessions that a topic matches."""
@@ -253,22 +256,17 @@ def _row(client_id: str, sub: Subscription, node: str | None) -> SubscriptionRow
     )
 
 
-def _wanted(row: SubscriptionRow, request: ListSubscriptions) -> bool:
+def _wanted(sub: Subscription, request: ListSubscriptions, *, connected: bool) -> bool:
     return (
-        request.filter_like in row.filter
-        and (request.connected is None or request.connected == row.connected)
-        and (request.group is None or request.group == (row.group or ""))
-        and (request.qos is None or request.qos == row.qos)
+        request.filter_like in sub.name
+        and (request.connected is None or request.connected == connected)
+        and (request.group is None or request.group == sub.group)
+        and (request.qos is None or request.qos == sub.qos)
     )
 
 
 def _match_key(row: Match) -> str:
     return f"{row.client_id}\1{row.filter}"
-
-
-def _plain(row: SubscriptionRow) -> str:
-    """The filter without ``$share/{group}/``."""
-    return row.filter if row.group is None else row.filter.split("/", 2)[2]
 
 
 def _position(client_id: str, name: str) -> str:

@@ -81,9 +81,8 @@ def _readers(
             sub = decode_subscription(row)
             if not holds_within(sub, after=after, until=until):
                 continue
-            name = sub.name.split("/", 2)[2] if sub.name.startswith("$share/") else sub.name
             if isinstance(layout, SkipScanLayout) and not any(
-                stream in streams for stream in layout.plan([name])
+                stream in streams for stream in layout.plan([sub.filter])
             ):
                 continue
             yield Finding(

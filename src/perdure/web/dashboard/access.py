@@ -44,7 +44,7 @@ def access_routes(desk: Desk) -> list[WebRoute]:
             )
         except msgspec.ValidationError as error:
             raise ApiError("bad_request", str(error)) from error
-        page = await desk.ask(request, asked)
+        page = await desk.look(request, asked)
         template = "audit_rows.html" if is_part(request) else "audit.html"
         return desk.page(
             request,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias, TypeVar, final
 
@@ -9,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from perdure.admin.operation import Page
 from perdure.admin.operation import Request as Asked
 from perdure.admin.problems import CODES, Refused
 from perdure.admin.rights import Role
@@ -20,7 +22,13 @@ from perdure.web.routing import WebRoute
 
 R = TypeVar("R")
 
+P = TypeVar("P", bound=Page[Any])
+
 LOGIN_PATH: Final = "/ui/login"
+
+FURTHER_S: Final = 1.5
+"""How long a list is gone through for the first item that is wanted, before it is asked whether to
+look further."""
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -53,6 +61,20 @@ class Desk:
         )
         result: R = msgspec.json.decode(raw, type=operation.result)
         return result
+
+    async def look(self, request: Request, asked: Asked[P]) -> P:
+        """The first page of a list that has an item, or the last that there was time for: each is
+        bounded work of the broker, and whoever looks for one item wants to see it.
+
+        Raises:
+            Refused: as the API does.
+        """
+        until_s = time.monotonic() + FURTHER_S
+        page = await self.ask(request, asked)
+        while not page.items and page.next_cursor is not None and time.monotonic() < until_s:
+            asked = msgspec.structs.replace(asked, cursor=page.next_cursor)
+            page = await self.ask(request, asked)
+        return page
 
     def page(self, request: Request, template: str, **values: Any) -> Response:
         """A page for whoever has passed the guard."""

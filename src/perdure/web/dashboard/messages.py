@@ -86,7 +86,7 @@ def message_routes(desk: Desk) -> list[WebRoute]:
     async def retained(request: Request) -> Response:
         filters = given(request, "filter")
         fields = {**filters, "limit": 100, "cursor": request.query_params.get("cursor", "")}
-        page = await desk.ask(request, asked(ListRetained, fields))
+        page = await desk.look(request, asked(ListRetained, fields))
         template = "retained_rows.html" if is_part(request) else "retained.html"
         return desk.page(request, template, current="retained", page=page, filters=filters)
 
@@ -109,7 +109,7 @@ def message_routes(desk: Desk) -> list[WebRoute]:
             "limit": PAGE,
             "cursor": request.query_params.get("cursor", ""),
         }
-        page = await desk.ask(request, asked(ReadLog, fields))
+        page = await desk.look(request, asked(ReadLog, fields))
         template = "messages_rows.html" if is_part(request) else "messages.html"
         rows: list[tuple[MessageRow, PayloadView]] = [
             (each, view(each.payload)) for each in page.items

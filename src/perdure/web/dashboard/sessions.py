@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any, Final, final
 
 import msgspec
@@ -21,10 +20,6 @@ LIMITS: Final = (25, 50, 100, 250)
 STATES: Final = ("connected", "offline", "expired")
 HELD: Final = 20
 """Messages of each list on a session's page."""
-
-FURTHER_S: Final = 1.5
-"""How long the list is gone through for the first session that is wanted, before it is asked
-whether to look further."""
 
 
 @final
@@ -85,12 +80,7 @@ def session_routes(desk: Desk) -> list[WebRoute]:
 
     async def sessions(request: Request) -> Response:
         asked, filters = _filters(request)
-        page = await desk.ask(request, asked)
-        until_s = time.monotonic() + FURTHER_S
-        while not page.items and page.next_cursor is not None and time.monotonic() < until_s:
-            # Each is bounded work of the broker; whoever looks for one session wants to see it.
-            asked = msgspec.structs.replace(asked, cursor=page.next_cursor)
-            page = await desk.ask(request, asked)
+        page = await desk.look(request, asked)
         template = "sessions_rows.html" if is_part(request) else "sessions.html"
         return desk.page(
             request,

@@ -24,7 +24,7 @@ def topic_routes(desk: Desk) -> list[WebRoute]:
             "prefix": filters["client_id"],
             "filter~": filters["filter"],
         }
-        page = await desk.ask(request, asked(ListSubscriptions, fields))
+        page = await desk.look(request, asked(ListSubscriptions, fields))
         template = "subscriptions_rows.html" if is_part(request) else "subscriptions.html"
         return desk.page(request, template, current="subscriptions", page=page, filters=filters)
 
@@ -34,8 +34,11 @@ def topic_routes(desk: Desk) -> list[WebRoute]:
             "topic": request.query_params.get("topic", ""),
             "cursor": request.query_params.get("cursor", ""),
         }
-        page = await desk.ask(request, asked(MatchTopic, fields))
-        return desk.page(request, "match.html", current="subscriptions", page=page, asked=fields)
+        page = await desk.look(request, asked(MatchTopic, fields))
+        before = request.query_params.get("seen", "")
+        seen = len(page.items) + (int(before) if before.isdecimal() and len(before) < 10 else 0)
+        told = {"page": page, "asked": fields, "seen": seen}
+        return desk.page(request, "match.html", current="subscriptions", **told)
 
     async def shared(request: Request) -> Response:
         fields = {"limit": PAGE, "cursor": request.query_params.get("cursor", "")}

@@ -14,10 +14,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from perdure.admin.described import unfit
 from perdure.admin.openapi import HEADERS, IN_QUERY
 from perdure.admin.operation import Operation
 from perdure.admin.table import OPERATIONS
-from perdure.admin.wire import REQUEST_BYTES_MAX
+from perdure.admin.wire import REQUEST_BYTES_MAX, decode_given
 from perdure.pipeline.protocol import API
 from perdure.web.context import Context
 from perdure.web.pace import ChangePace
@@ -71,7 +72,7 @@ def _endpoint(
         try:
             made = msgspec.convert(fields, operation.request, strict=not in_query)
         except msgspec.ValidationError as error:
-            raise ApiError("bad_request", str(error)) from error
+            raise unfit(operation, error) from error
         result = await context.admin.ask(
             operation.name,
             msgspec.json.encode(made),
@@ -167,6 +168,6 @@ async def _body(request: Request) -> dict[str, Any]:
     if not body:
         return {}
     try:
-        return msgspec.json.decode(bytes(body), type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return decode_given(bytes(body), dict[str, Any])
+    except ValueError as error:
         raise ApiError("bad_request", f"the body: {error}") from error

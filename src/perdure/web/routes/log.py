@@ -11,6 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from perdure.admin.wire import decode_given
 from perdure.clock import SystemClock
 from perdure.errors import MqttError, StorageUnavailable
 from perdure.pipeline.conditions import Narrowing
@@ -313,8 +314,8 @@ async def _decoded(request: Request, kind: type[T]) -> T:
         if len(body) > BODY_BYTES_MAX:
             raise ApiError("too_large", f"a query has at most {BODY_BYTES_MAX} bytes")
     try:
-        return msgspec.json.decode(bytes(body), type=kind)
-    except msgspec.DecodeError as error:
+        return decode_given(bytes(body), kind)
+    except ValueError as error:
         raise ApiError("bad_request", f"the body is not a query: {error}") from error
 
 

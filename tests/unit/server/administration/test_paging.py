@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from perdure.admin.problems import Refused
 from perdure.broker.auth.bans import Ban, BanList
 from perdure.server.administration import bans as operations
 from perdure.server.administration.bans import BanOperations
+from perdure.server.administration.listing import encode_cursor
 from perdure.server.administration.paging import SORTED_MAX, in_order
 from perdure.server.bans import BanKeeper, ban_row
 from tests.support.clock import VirtualClock
@@ -57,3 +59,7 @@ async def test_a_page_of_bans_makes_its_own_rows_alone(monkeypatch: pytest.Monke
     )
     assert latest.items[0].since_us == 99
     assert keeper.ordered() is keeper.ordered(), "put in order once"
+    for cursor in ("x", "[]", "[" * 9_999):
+        wrong = operations.ListBans(sort="-since", cursor=encode_cursor(cursor))
+        with pytest.raises(Refused, match="not one of this order"):
+            await asked.list_page(wrong, None)  # type: ignore[arg-type]

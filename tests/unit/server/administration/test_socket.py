@@ -95,6 +95,7 @@ class TestServer:
             (b"", "bad_request"),
             (b"not json", "bad_request"),
             (b"[]", "bad_request"),
+            (b'{"operation": "stats.show", "request": ' + b"[" * 9_999, "bad_request"),
             (b'{"operation": 5}', "bad_request"),
             (b'{"operation": "stats.show", "x": 1}', "bad_request"),
             (request("stats.show", x=1), "bad_request"),

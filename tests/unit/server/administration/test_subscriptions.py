@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from perdure.admin.problems import Refused
+from perdure.admin.records.filters import PutFilter
 from perdure.admin.records.messages import NewMessage, Publish
 from perdure.admin.records.storage import DropGeneration, ListGenerations, ListShards, RotateLog
 from perdure.admin.records.subscriptions import (
@@ -88,6 +89,13 @@ async def test_the_matcher_is_the_one_that_delivers(fleet: Scene) -> None:
     page = await fleet.ask(MatchTopic(topic="t/2"))
     allowed = {row["client_id"]: row["allowed"] for row in page["items"]}
     assert allowed == {"a": True, "d": True, "b": None, "f": None}
+
+
+async def test_a_stored_content_filter_is_no_part_of_the_topic(scene: Scene) -> None:
+    await scene.ask(PutFilter(id="hot", filter='{"value": {"$gt": 30}}'))
+    await offline(scene, "away", subscribe="$filter/hot/t/+")
+    assert await every(scene, MatchTopic(topic="t/1")) == [("away", "$filter/hot/t/+")]
+    assert await every(scene, MatchTopic(topic="$filter/hot/t/1")) == []
 
 
 async def test_shared_groups(fleet: Scene) -> None:

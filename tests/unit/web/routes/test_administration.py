@@ -78,12 +78,33 @@ async def test_a_query_that_is_wrong_is_said_to_be(
     assert broker.asked == []
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"kind": "client_id"}', b'{"x": 1}', b"\xff"])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{", b'{"kind": "client_id"}', b'{"x": 1}', b"\xff", b'{"kind": ' + b"[" * 9_999],
+)
 async def test_a_body_that_is_wrong_is_said_to_be(
     app: Any, broker: FakeBroker, body: bytes
 ) -> None:
     got = await ask(app, f"{API}/bans", method="POST", body=body)
     assert (got.status, got.json["code"]) == (400, "bad_request")
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "hint"),
+    [
+        ("sessions", "state=away", "state: connected | "),
+        ("sessions", "limit=0", "limit: integer, 1 to 1000"),
+        ("sessions", "nonsense=1", "it takes limit, cursor, sort, prefix, client_id~, "),
+        ("subscriptions/match", "", "topic: string, 1 to 65535 characters"),
+        ("listeners", "nonsense=1", "it takes nothing"),
+    ],
+)
+async def test_a_refusal_says_what_would_do(
+    app: Any, broker: FakeBroker, path: str, query: str, hint: str
+) -> None:
+    got = await ask(app, f"{API}/{path}", query=query)
+    assert (got.status, got.json["code"]) == (400, "bad_request")
+    assert got.json["details"]["hint"].startswith(hint)
 
 
 async def test_a_change(app: Any, broker: FakeBroker) -> None:

@@ -94,6 +94,8 @@ async def test_tiny_slices_are_not_made(app: Any, filled: RocksDatabase) -> None
         (b"", 400, "bad_request"),
         (b"{}", 400, "bad_request"),
         (b"[1]", 400, "bad_request"),
+        (b'{"x":' + b"[" * 9_999, 400, "bad_request"),
+        (b'{"x":"\xff"}', 400, "bad_request"),
         (b'{"after_offset":0,"until_offset":1,"rows_max":1,"x":1}', 400, "bad_request"),
         (
             b'{"after_offset":0,"until_offset":1,"rows_max":1,"filter_sets":[["a/#/b"]]}',
