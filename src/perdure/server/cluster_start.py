@@ -41,8 +41,8 @@ TELL_S: Final = 30.0
 NEAR_US: Final = 30_000
 """What a node's time may be late by, microseconds: all of them, while it runs."""
 
-PROBES_MAX: Final = 20
-SETTLE_S: Final = 3.0
+PROBES_MAX: Final = 10
+SETTLE_S: Final = 1.0
 """How often, and for how long, a start tries to come so near."""
 
 LONGER_S: Final = 60.0
