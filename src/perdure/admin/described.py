@@ -45,7 +45,7 @@ def fields_of(operation: Operation) -> list[Field]:
     ]
 
 
-def unfit(operation: Operation, error: ValueError) -> Refused:
+def unfit(operation: Operation, error: Exception) -> Refused:
     """The refusal of what is no request of an operation: which field is wrong, and what it takes.
 
     Args:
