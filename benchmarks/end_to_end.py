@@ -4,19 +4,23 @@
 
 Four publishers send numbered JSON at QoS 1 to a broker whose retention drops each generation once
 it is 20 seconds old and the archive has it. Broker and archive are killed (-9) meanwhile, again and
-again; publishers send anew what was not acknowledged. When all is acknowledged and archived,
+again; publishers send anew what was not acknowledged. With ``--spark`` a streaming query that
+reads the log, and the archive where it fell behind retention, writes a file for each micro-batch,
+and its driver is killed too, with all its processes. When all is acknowledged and archived,
 pyiceberg, DuckDB (``pipeline.sql``) and, with ``--spark``, Spark's source with the archive before
-the log must each give every number of every publisher on its topic, and no more rows than
-were sent.
+the log and the files of the stream must each give every number of every publisher on its topic, and
+no more rows than were sent.
 What is expected is counted from the numbers alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import json
 import multiprocessing
+import os
 import random
 import shutil
 import signal
@@ -45,6 +49,10 @@ RETENTION: Final = {
     "retention.check_interval_s": "2",
     "retention.keep_for": '["archive"]',
 }
+STREAM: Final = Path(__file__).parents[1] / "tests" / "spark" / "programs" / "stream.py"
+STREAM_ROWS_MAX: Final = 200_000
+STREAM_END_S: Final = 600
+"""How long a stream may take for what is left when all is published."""
 
 
 def topic_of(publisher: int, number: int) -> str:
@@ -130,29 +138,85 @@ def perdure(*words: str) -> list[str]:
 
 
 class Killed:
-    """A process that is killed and begun anew."""
+    """A process, with those that it started, that is killed and begun anew."""
 
     def __init__(self, command: list[str], log: Path) -> None:
         self._command, self._log = command, log
         self.kills = 0
         self.begin()
+        # It has a session of its own, where no Ctrl-C comes.
+        atexit.register(self.end)
 
     def begin(self) -> None:
         """Start it."""
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, start_new_session=True
+            )
 
     def kill(self) -> None:
         """As a power cut does."""
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        self.end()
         self.kills += 1
         self.begin()
+
+    def end(self) -> None:
+        """The same, for good."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
 def counted(columns: str, source: str) -> str:
     """A query: rows, and distinct messages."""
     return f"select count(*) as n, count(distinct {columns}) as d from {source}"
+
+
+def streamed(data: Path, lake: Path, home: Path) -> Killed:
+    """A streaming query over log and archive."""
+    (home / "sink").mkdir(parents=True)
+    options = {
+        "path": str(data),
+        "catalog": str(lake),
+        "maxOffsetsPerTrigger": str(STREAM_ROWS_MAX),
+    }
+    command = [sys.executable, str(STREAM), json.dumps(options), str(home)]
+    return Killed(command, home / "driver.log")
+
+
+def reached(home: Path) -> int:
+    """The highest offset that a streaming query wrote."""
+    import pyarrow.parquet as pq
+
+    files = sorted((home / "sink").glob("[0-9]*.parquet"))
+    highest = 0
+    for file in files[-1:]:
+        metadata = pq.read_metadata(file)
+        for group in range(metadata.num_row_groups):
+            statistics = metadata.row_group(group).column(0).statistics
+            highest = max(highest, statistics.max)
+    return highest
+
+
+def wait_for_stream(stream: Killed, lake: Path, home: Path) -> None:
+    """Wait until a streaming query has all that was archived, which by now is all there is.
+
+    Raises:
+        TimeoutError: it has not, after ``STREAM_END_S``.
+    """
+    from perdure.pipeline.archive_state import load_state
+
+    # The log itself may be empty: retention drops what the archive has.
+    state = load_state(lake)
+    assert state is not None
+    end = state.position.offset
+    deadline = time.monotonic() + STREAM_END_S
+    while reached(home) < end:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the stream is at {reached(home)}, the archive at {end}")
+        if stream.process.poll() is not None:
+            stream.begin()
+        time.sleep(0.5)
 
 
 @contextlib.contextmanager
@@ -172,6 +236,8 @@ def run(home: Path, messages: int, *, spark: bool) -> dict[str, Any]:
         port = free.getsockname()[1]
     settings = [f"--set={name}={value}" for name, value in RETENTION.items()]
     table = "readings=plant/{site}/{device}/{metric}"
+    from perdure.pipeline.archive_state import load_state
+
     broker = Killed(
         perdure("serve", f"--data={data}", f"--bind=127.0.0.1:{port}", *settings),
         home / "broker.log",
@@ -190,28 +256,37 @@ def run(home: Path, messages: int, *, spark: bool) -> dict[str, Any]:
     while not (data / "CURRENT").exists() or not sum(done[::2]):
         time.sleep(0.1)
     archive = Killed(perdure(*archive_words, "--every=1s"), home / "archive.log")
+    stream: Killed | None = None
     next_kill, kills = time.monotonic() + 5, 0
     while any(peer.is_alive() for peer in peers):
         time.sleep(0.2)
         if time.monotonic() > next_kill:
             kills += 1
-            (broker if kills % 4 == 2 else archive).kill()
+            victims = [archive, broker, archive, stream or archive]
+            victims[kills % len(victims) - 1].kill()
             next_kill = time.monotonic() + chance.uniform(3, 9)
-        if archive.process.poll() is not None:
-            archive.begin()
+        for each in (archive, stream):
+            if each is not None and each.process.poll() is not None:
+                each.begin()
+        if spark and stream is None and load_state(lake) is not None:
+            stream = streamed(data, lake, home / "stream")
     taken["published"] = round(time.monotonic() - begun, 1)
     print(f"{taken['published']:8.1f} s  published, {sum(done[::2]):,} acknowledged", flush=True)
     archive.kill()
-    archive.process.kill()
-    archive.process.wait()
+    archive.end()
     with timed("archived to the end", taken):
         subprocess.run(perdure(*archive_words, "--once"), check=True, capture_output=True)
     time.sleep(2 * int(RETENTION["retention.check_interval_s"]))
+    if stream is not None:
+        with timed("streamed to the end", taken):
+            wait_for_stream(stream, lake, home / "stream")
+        stream.end()
     found = {
         "sent": sum(done[1::2]),
         "acknowledged": sum(done[::2]),
         "kills of the broker": broker.kills,
         "kills of the archive": archive.kills,
+        "kills of the driver": stream.kills if stream is not None else 0,
         "answers": answers(data, lake, count, taken, spark=spark),
         "seconds": taken,
     }
@@ -262,6 +337,19 @@ def answers(
         kept = sum(batch.num_rows for batch in read_here(ReadOptions(str(data)), ["offset"]))
         found["left in the log"] = kept
     if spark:
+        files = str(data.parent / "stream" / "sink" / "[0-9]*.parquet")
+        p, n = (f"(decode(payload)::json->>'{each}')::bigint" for each in "pn")
+        with timed("the files of the stream", taken):
+            each_topic = duckdb.execute(
+                f"select topic, count(*), count(distinct {p} * 1000000000 + {n}) "
+                "from read_parquet(?) group by topic",
+                [files],
+            ).fetchall()
+            found["stream"] = (
+                sum(rows for _, rows, _ in each_topic),
+                sum(distinct for _, _, distinct in each_topic),
+                right({topic: distinct for topic, _, distinct in each_topic}),
+            )
         from perdure.pipeline.session import build
 
         with timed("Spark, archive and log as one, with its start", taken):

@@ -49,6 +49,34 @@ def test_of_many_that_come_at_once_to_a_node_as_many_are_let_in(cluster: Virtual
     cluster.close()
 
 
+def test_who_comes_from_another_node_is_not_less_than_nobody() -> None:
+    """That node has counted it; this one does with its next look at all sessions."""
+    cluster = VirtualCluster(Options(), seed=1)
+    cluster.start()
+    clients = [Client(cluster.nodes[0], f"c{number}") for number in range(MOST)]
+    for client in clients:
+        client.connect(expiry_s=600)
+        client.subscribe("t", qos=1)
+        client.disconnect()
+    counted = [node.broker.services.metrics for node in cluster.nodes if node.broker is not None]
+    assert len(counted) == NODES
+    for node in (cluster.nodes[1], cluster.nodes[2], cluster.nodes[1]):
+        for client in clients[1:]:
+            assert Client(node, client.client_id).connect(expiry_s=600).session_present
+        cluster.elapse(0.5)
+        for metrics in counted:
+            assert metrics.sessions_offline >= 0
+            assert metrics.subscriptions_offline >= 0
+    cluster.elapse(120.0)
+    assert [metrics.sessions_offline for metrics in counted] == [1, 1, 1]
+    here = [metrics.subscriptions for metrics in counted]
+    assert here == [0, MOST - 1, 0]
+    offline = [metrics.subscriptions_offline for metrics in counted]
+    assert offline == [MOST - count for count in here], "of sessions that are not connected here"
+    cluster.check_health()
+    cluster.close()
+
+
 def answer(client: Client) -> int:
     """The reason code of its CONNACK."""
     client.connect(wait=False)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from perdure.broker.sessions.claims import HANDOVER_US
 from perdure.model import Message
 from perdure.mqtt.packets import Ack, Disconnect, Publish
+from tests.support.ordered_log import OrderedLog
 from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import Client
 from tests.wire.harness import Options
@@ -114,5 +116,48 @@ def test_a_member_that_is_taken_over_keeps_its_share(seed: int) -> None:
     again.disconnect()
     first.run_for(1_000_000)
     assert [each.payload for each in other.messages] == [b"x"]
+    cluster.check_health()
+    cluster.close()
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_last_words_of_many_batches_keep_their_order(batches: int, is_gone: bool) -> None:
+    """All of them are on their way when the log stands still, and behind the claim when it goes
+    on: each comes back by itself, to be said again."""
+    cluster = VirtualCluster(Options(), seed=1)
+    cluster.start()
+    first, second, third = cluster.nodes
+    log: OrderedLog = first.store.log  # type: ignore[attr-defined]
+    end = first.store.replica.end  # type: ignore[attr-defined]
+    loop = first.loop
+    watcher = Client(third, "watcher")
+    watcher.connect()
+    watcher.subscribe("t", qos=1)
+    leaving = Client(first, "c")
+    leaving.connect(expiry_s=600)
+    first.run_for(100_000)
+    end.is_cut = True
+    for number in range(batches + 1):
+        leaving.publish("t", b"%d" % number)
+        first.run_for(1_000)
+        if number < batches:
+            # Who comes has the open batch submitted.
+            Client(first, f"other-{number}").connect(wait=False)
+            first.run_for(1_000)
+    if is_gone:
+        assert leaving.wire is not None
+        leaving.wire.hang_up()
+        first.run_for(1_000)
+
+    def go_on() -> None:
+        end.is_cut = False
+        log.sequence_all()
+
+    loop.call_later(HANDOVER_US // 4, go_on)
+    assert Client(second, "c").connect(expiry_s=600).session_present
+    first.run_for(1_000_000)
+    found = [each.payload for each in watcher.messages]
+    assert found == [b"%d" % number for number in range(batches + 1)]
     cluster.check_health()
     cluster.close()

@@ -203,6 +203,10 @@ class Wire:
         """Bytes that the client has not taken."""
         return self._down.bytes_under_way
 
+    def has_ended(self) -> bool:
+        """Whether the client has hung up, and all that it sent was read."""
+        return self._up.is_ended and not self._up.bytes_under_way
+
     # The client's end.
 
     def send(self, data: bytes) -> None:

@@ -101,6 +101,7 @@ class LogEnd:
     Attributes:
         waiting: submitted and not taken, oldest first.
         is_cut: nothing goes in or out.
+        rests: nobody waits for what others submit.
         is_closed: its process has ended.
     """
 
@@ -108,6 +109,7 @@ class LogEnd:
         self.log = log
         self.waiting: deque[bytes] = deque()
         self.is_cut = False
+        self.rests = False
         self._reader: LogReader | None = None
         self._position = 0
         self._failure: StorageError | None = None
@@ -148,6 +150,11 @@ class LogEnd:
 
     def hurry(self) -> None:
         """A test decides when this end reads."""
+        self.rests = False
+
+    def rest(self) -> None:
+        """A test decides when this end reads."""
+        self.rests = True
 
     def read(self, limit: int = 0) -> bool:
         """Give the reader what the log has for it; False if that is nothing.

@@ -256,7 +256,8 @@ class DurableSession:
         batch = core.committer.batch
         batch.discard_session(self.client_id)
         await self._committed(batch)
-        core.metrics.sessions_offline -= 1
+        # Another node may have made it, and this one not counted it yet.
+        core.metrics.sessions_offline = max(0, core.metrics.sessions_offline - 1)
 
     async def _committed(self, batch: Batch) -> None:
         core = self._core

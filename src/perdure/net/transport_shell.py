@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
+import socket
 import ssl
 from typing import Final, cast
 
@@ -178,6 +180,22 @@ class TransportShell:
     def write_buffer_size(self) -> int:
         """Bytes written and not yet given to the operating system."""
         return self._transport.get_write_buffer_size()
+
+    def has_ended(self) -> bool:
+        """Whether the peer has hung up and nothing is left to read; of TLS its last word is."""
+        if self._transport.is_closing():
+            return True
+        # Of uvloop's there is no more than the descriptor.
+        found = self._transport.get_extra_info("socket")
+        if found is None:
+            return False
+        with socket.socket(fileno=os.dup(found.fileno())) as peeked:
+            try:
+                return not peeked.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
 
     # Subclasses have their own.
 

@@ -100,7 +100,7 @@ class BlockRows:
     def _ranges(self, table: str, stream: int, after: int, until: int) -> list[_Range]:
         """The files that hold a range, in its order."""
         first, end = _key(stream, after + 1), _key(stream, until + 1)
-        found: list[_Range] = []
+        candidates: list[tuple[TableFile, Any, Any]] = []
         blocks = 0
         for live in self._live:
             if live.smallest >= end or live.largest < first:
@@ -111,12 +111,15 @@ class BlockRows:
                     raise NotPlain(live.name)
                 continue
             starts, sizes = file.blocks_of(stream, after, until)
-            begins = _first_offset(file, starts, sizes, stream, after, until)
-            if begins is not None:
-                blocks += len(starts)
-                found.append(_Range(file, begins, starts, sizes))
+            blocks += len(starts)
+            candidates.append((file, starts, sizes))
         if blocks < _BLOCKS_MIN:
             return []
+        found: list[_Range] = []
+        for file, starts, sizes in candidates:
+            key = file.first_key(starts, sizes, first, end)
+            if key is not None:
+                found.append(_Range(file, _offset(key), starts, sizes))
         return sorted(found, key=lambda each: each.first)
 
     def _file(self, name: str) -> TableFile | None:
@@ -132,16 +135,8 @@ def _key(stream: int, offset: int) -> bytes:
     return stream.to_bytes(8) + offset.to_bytes(8)
 
 
-def _first_offset(
-    file: TableFile, starts: Any, sizes: Any, stream: int, after: int, until: int
-) -> int | None:
-    """The first offset of a range in a file; None = it has nothing of it."""
-    for place in range(len(starts)):
-        blocks = file.read(starts[place : place + 1], sizes[place : place + 1])
-        rows = _within(_taken_apart(*blocks), stream, after, until)
-        if len(rows.offsets):
-            return int(rows.offsets[0])
-    return None
+def _offset(key: bytes) -> int:
+    return int.from_bytes(key[8:KEY_HEAD_BYTES])
 
 
 def _groups(starts: Any, sizes: Any) -> Iterator[tuple[int, int]]:

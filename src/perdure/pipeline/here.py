@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from perdure.pipeline import history
+from perdure.pipeline import history, seam
 from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.log_index import opened
 from perdure.pipeline.options import ReadOptions
@@ -25,6 +25,6 @@ def read_here(options: ReadOptions, columns: Sequence[str]) -> Any:
 
     def batches() -> Iterator[Any]:
         for part in parts:
-            yield from history.read(part, columns)
+            yield from seam.read(part, columns, options)
 
     return pa.RecordBatchReader.from_batches(arrow_schema(columns), batches())

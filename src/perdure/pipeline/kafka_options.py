@@ -7,16 +7,16 @@ What has no counterpart is refused with what to use here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from perdure.errors import ConfigError
-from perdure.limits import OFFSET_MAX
 
 OPTIONS: Final[Mapping[str, str]] = {
     "startingOffsets": "earliest, latest (streams only), or an offset: the first one that is read",
     "endingOffsets": "latest, or an offset: the last one that is read; batch only",
     "startingTimestamp": "milliseconds since 1970: the first moment of publishing",
-    "endingTimestamp": "likewise, the last one, inclusive; batch only",
+    "endingTimestamp": "likewise, the last one, with all of that millisecond; batch only",
     "maxOffsetsPerTrigger": "as maxRowsPerTrigger",
     "minPartitions": "a batch, and a micro-batch, has as many partitions at least",
     "failOnDataLoss": "true (as onDataLoss fail) or false (as skip)",
@@ -37,7 +37,9 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "kafka.group.id": "nothing: positions are in the checkpoint",
     "minoffsetspertrigger": "a longer trigger(processingTime=..)",
 }
-_MILLISECONDS_MAX: Final = OFFSET_MAX // 1_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECONDS_MAX: Final = 253_402_300_799_999
+"""The last one of the year 9999, beyond which there is no text for a moment."""
 
 
 def refuse(name: str) -> None:
@@ -79,9 +81,12 @@ def in_our_words(given: Mapping[str, str]) -> dict[str, str]:
     ending = given.get("endingOffsets", LATEST)
     if ending != LATEST:
         put("until", _offset("endingOffsets", ending), "endingOffsets")
-    for ours, theirs in (("from", "startingTimestamp"), ("until", "endingTimestamp")):
-        if theirs in given:
-            put(ours, _moment(theirs, given[theirs]), theirs)
+    if "startingTimestamp" in given:
+        begin = _milliseconds("startingTimestamp", given["startingTimestamp"])
+        put("from", _moment(begin * 1_000), "startingTimestamp")
+    if "endingTimestamp" in given:
+        end = _milliseconds("endingTimestamp", given["endingTimestamp"])
+        put("until", _moment(end * 1_000 + 999), "endingTimestamp")
     if "maxOffsetsPerTrigger" in given:
         most = given["maxOffsetsPerTrigger"]
         if not most.isdecimal() or int(most) < 1:
@@ -112,12 +117,12 @@ def _offset(name: str, text: str) -> str:
     )
 
 
-def _moment(name: str, text: str) -> str:
-    """Milliseconds as our options write a moment."""
-    from perdure.config.units import format_time
-
-    if not text.isdecimal() or int(text) > _MILLISECONDS_MAX:
+def _milliseconds(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) > _MILLISECONDS_MAX:
         raise ConfigError(f"{name}: expected milliseconds since 1970, got {text!r}", path=name)
-    made = format_time(int(text) * 1_000)
-    assert made is not None
-    return made
+    return int(text)
+
+
+def _moment(at_us: int) -> str:
+    """Microseconds since 1970 as our options write a moment: a number there is a position."""
+    return (_EPOCH + timedelta(microseconds=at_us)).isoformat()

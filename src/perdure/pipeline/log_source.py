@@ -184,7 +184,7 @@ def _read_of_several(part: Part, remote: Remote, columns: Sequence[str]) -> Iter
     range anew, and what has been given by then is left out.
     """
     wanted = [*columns, *(() if "offset" in columns else ("offset",))]
-    taken = _Taken()
+    taken = Taken()
     patience = Patience(remote.wait_s)
     planned: Part | None = part
     while True:
@@ -227,7 +227,7 @@ def _planned_at(part: Part, remote: Remote) -> Part:
 
 
 @final
-class _Taken:
+class Taken:
     """The offsets of rows that were given, for somebody who has to begin anew."""
 
     def __init__(self) -> None:

@@ -155,7 +155,7 @@ class LogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The record batches of a part."""
         if isinstance(partition, LogPartition):
-            return _read(partition.part, self._columns)
+            return _read(partition.part, self._columns, self._options)
         # Spark's own stand-in where there are no parts: nothing matches.
         return iter(())
 
@@ -327,15 +327,15 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The record batches of a part."""
         assert isinstance(partition, LogPartition)
-        return _read(partition.part, self._columns)
+        return _read(partition.part, self._columns, self._options)
 
 
-def _read(part: AnyPart, columns: list[str]) -> Iterator[Any]:
-    from perdure.pipeline.history import read
+def _read(part: AnyPart, columns: list[str], options: ReadOptions) -> Iterator[Any]:
+    from perdure.pipeline.seam import read
 
     _settle()
     with _told():
-        yield from read(part, columns)
+        yield from read(part, columns, options)
 
 
 def _settle() -> None:

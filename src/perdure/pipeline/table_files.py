@@ -132,6 +132,18 @@ class TableFile:
         low, high = _between(parts, stream, after, until)
         return parts.starts[low:high], parts.sizes[low:high]
 
+    def first_key(self, starts: Any, sizes: Any, first: bytes, end: bytes) -> bytes | None:
+        """The first key of blocks in ``[first, end)``, with its trailer.
+
+        Raises:
+            NotPlain: a block before it is damaged, or compressed in a way that is not read here.
+        """
+        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+            for key, _ in _entries(self._block(start, size)):
+                if key >= first:
+                    return key if key < end else None
+        return None
+
     def read(self, starts: Any, sizes: Any) -> Blocks:
         """Blocks that follow each other.
 

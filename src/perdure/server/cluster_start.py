@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from perdure.clock import SystemClock
@@ -35,6 +37,13 @@ RETRY_S: Final = 0.5
 
 TELL_S: Final = 30.0
 """Time between two lines about a start that waits."""
+
+NEAR_US: Final = 30_000
+"""What a node's time may be late by, microseconds: all of them, while it runs."""
+
+PROBES_MAX: Final = 10
+SETTLE_S: Final = 1.0
+"""How often, and for how long, a start tries to come so near."""
 
 LONGER_S: Final = 60.0
 """What a service manager is asked to wait beyond each attempt."""
@@ -89,6 +98,7 @@ async def open_cluster(config: Config, *, engine: EngineFactory = Engine) -> Clu
     store = ClusterStore(replica, clock, config)
     try:
         await _joined(replica, config)
+        await settle(replica.probe, clock)
     except BaseException:
         local.close()
         raise
@@ -118,6 +128,26 @@ def check_packets(config: Config, record_bytes_max: int) -> None:
             path="mqtt.packet_size_max",
             hint="lower it, or raise max.message.bytes of the topic",
         )
+
+
+async def settle(probe: Callable[[], Awaitable[None]], clock: LogClock) -> None:
+    """Wait until the clock is near the log's time.
+
+    What the broker counts down goes by a clock that begins where this one is, and is looked at by
+    all nodes. A loop that has just begun reads its first records late, and after them it may hear
+    of nothing for a second. A record that is back soon was not on its way for longer.
+
+    Args:
+        probe: submits a record and waits for it.
+        clock: hears of it.
+    """
+    with contextlib.suppress(TimeoutError, StorageError):  # the broker sees what becomes of it
+        async with asyncio.timeout(SETTLE_S):
+            for _ in range(PROBES_MAX):
+                begun_us = clock.monotonic_us()
+                await probe()
+                if clock.monotonic_us() - begun_us <= NEAR_US:
+                    return
 
 
 async def _joined(replica: Replica, config: Config) -> None:

@@ -14,7 +14,7 @@ LoopFactory: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
 LoopChoice: TypeAlias = Literal["auto", "uvloop", "asyncio"]
 
 _M_MMAP_THRESHOLD: Final = -3
-MMAP_BYTES: Final = 1024 * 1024
+MMAP_BYTES: Final = 512 * 1024
 """Buffers from this size on are mapped by themselves; a read of a socket is less."""
 
 GC_THRESHOLDS: Final = (50_000, 50, 100)

@@ -9,12 +9,15 @@ index, and a table for a window of 16 takes 128 bytes, where a dict takes five t
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import mypyc_attr
 
 from perdure.model import Message
 from perdure.session.seqno import PACKET_IDS
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64, u8
 
 SENT: Final = 1
 RELEASED: Final = 2
@@ -30,35 +33,41 @@ _PLACES_KEPT: Final = 1_024
 
 @final
 @mypyc_attr(acyclic=True)
+class GroupSource:
+    """Where a delivery comes from that a shared group gave.
+
+    Attributes:
+        identifiers: subscription identifiers to send.
+        group_key: the group.
+    """
+
+    __slots__ = ("group_key", "identifiers")
+
+    def __init__(self, identifiers: tuple[int, ...], group_key: str) -> None:
+        self.identifiers: tuple[int, ...] = identifiers
+        self.group_key: str = group_key
+
+
+@final
+@mypyc_attr(acyclic=True)
 class Delivery:
     """One message on its way to one session.
+
+    A session may have a thousand in flight, and a broker as many sessions: compiled, one takes 64
+    bytes, so what can be reckoned or is rare has no place of its own.
 
     Attributes:
         message: what is delivered; None once it was sent: a connection sends it once, and what is
             in flight should not keep it.
-        qos: 1 or 2.
-        retain: RETAIN flag to send.
-        identifiers: subscription identifiers to send.
         offset: place in the session's order (log or inbox offset).
         serial: serial number.
-        packet_id: packet identifier, from the serial number.
+        qos: 1 or 2.
         state: SENT or RELEASED.
+        retain: RETAIN flag to send.
         dup: it may have been sent before.
-        group_key: shared group that gave it, empty = none.
     """
 
-    __slots__ = (
-        "dup",
-        "group_key",
-        "identifiers",
-        "message",
-        "offset",
-        "packet_id",
-        "qos",
-        "retain",
-        "serial",
-        "state",
-    )
+    __slots__ = ("_source", "dup", "message", "offset", "qos", "retain", "serial", "state")
 
     def __init__(
         self,
@@ -71,15 +80,32 @@ class Delivery:
         group_key: str,
     ) -> None:
         self.message: Message | None = message
-        self.qos: int = qos
+        self._source: tuple[int, ...] | GroupSource = (
+            GroupSource(identifiers, group_key) if group_key else identifiers
+        )
+        self.offset: i64 = offset
+        self.serial: i64 = serial
+        self.qos: u8 = qos
+        self.state: u8 = SENT
         self.retain: bool = retain
-        self.identifiers: tuple[int, ...] = identifiers
-        self.offset: int = offset
-        self.serial: int = serial
-        self.packet_id: int = (serial - 1) % PACKET_IDS + 1
-        self.state: int = SENT
         self.dup: bool = False
-        self.group_key: str = group_key
+
+    @property
+    def packet_id(self) -> i64:
+        """Packet identifier, from the serial number."""
+        return (self.serial - 1) % PACKET_IDS + 1
+
+    @property
+    def identifiers(self) -> tuple[int, ...]:
+        """Subscription identifiers to send."""
+        source = self._source
+        return source.identifiers if isinstance(source, GroupSource) else source
+
+    @property
+    def group_key(self) -> str:
+        """Shared group that gave it, empty = none."""
+        source = self._source
+        return source.group_key if isinstance(source, GroupSource) else ""
 
     @property
     def size(self) -> int:

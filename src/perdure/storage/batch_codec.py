@@ -35,6 +35,7 @@ VERSION: Final = 1
 _HEAD: Final = struct.Struct(">BII")
 _OPERATION: Final = struct.Struct(">BI")
 _SIZE: Final = struct.Struct(">I")
+_SIGN: Final = 1 << 63
 
 
 def encode(batch: Batch, earlier: Sequence[Batch] = ()) -> bytes:
@@ -135,10 +136,10 @@ def _read_runs(value: bytes, runs: int, batch: Batch) -> int:
         at = start + (value[at] << 8 | value[at + 1])
         topic = value[start:at].decode()
         start = at + 4
-        at = start + int.from_bytes(value[at:start], "big")
+        at = start + _uint32(value, at)
         if at > size:
             raise StorageCorrupt("a batch is cut short")
-        if bundle.is_bundle(value, start):
+        if value[start] == bundle.KIND:
             row = value[start:at]
             batch.extend(bundle.decode_row(topic, bundle.count_in(row), row, 0, size))
         else:
@@ -152,18 +153,25 @@ def _read_operations(value: bytes, at: int, batch: Batch, given: GivenOffsets) -
     while at < size:
         kind = value[at]
         start = at + _OPERATION.size
-        at = start + int.from_bytes(value[at + 1 : start], "big")
+        at = start + _uint32(value, at + 1)
         if at > size:
             raise StorageCorrupt("a batch is cut short")
         if kind == SPEAK:
             # One for each publisher of a batch: the most frequent one by far.
-            after = int.from_bytes(value[start : start + 4], "big")
-            epoch = int.from_bytes(value[start + 4 : start + 12], "big", signed=True)
+            after = _uint32(value, start)
+            epoch = _uint32(value, start + 4) << 32 | _uint32(value, start + 8)
+            if epoch >= _SIGN:
+                epoch -= _SIGN << 1
             batch.add(Speak(value[start + 14 : at].decode(), epoch, after))
         elif kind == RETAIN_APPENDED:
             batch.add(op.PutRetained(batch.messages[_SIZE.unpack_from(value, start)[0]]))
         else:
             batch.add(DECODERS[kind](value[start:at], given))
+
+
+def _uint32(value: bytes, at: int) -> int:
+    """Compiled, bytes by themselves cost a tenth of a slice and a call."""
+    return value[at] << 24 | value[at + 1] << 16 | value[at + 2] << 8 | value[at + 3]
 
 
 def _wrong_version(version: int) -> StorageCorrupt | FormatTooNew:

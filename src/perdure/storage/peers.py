@@ -54,6 +54,11 @@ class Peers(Protocol):
         """Somebody here waits for what other nodes say: let it come at once, for a while."""
         ...
 
+    def rest(self) -> None:
+        """Nobody is here for whom anything could come, or whom another node could ask for: let
+        what other nodes say gather, until a batch is submitted or ``hurry`` is called."""
+        ...
+
     @property
     def node(self) -> str:
         """This node's name."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from perdure.net.tls import client_context
+from tests.support.bounds import HANG_S
 from tests.unit.net.helpers import Bench, Certificates
 
 
@@ -138,6 +139,33 @@ async def test_closing_towards_a_reset_peer_is_quiet(bench: Bench) -> None:
     connection.stream.write(b"nobody reads this")
     connection.close(0x8B)
     await connection.until(lambda c: c.lost)
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+async def test_the_end_of_a_peer_is_seen_while_nothing_is_read(
+    bench: Bench, is_reset: bool
+) -> None:
+    listener = bench.listen()
+    client = socket.create_connection(("127.0.0.1", listener.port))
+    connection = await bench.connection()
+    stream = connection.stream
+    stream.pause_reading()
+    assert not stream.has_ended()
+    if is_reset:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    else:
+        client.send(b"unread")
+    client.close()
+    if not is_reset:
+        assert not stream.has_ended(), "its last words are still to be read"
+        stream.resume_reading()
+        await connection.until(lambda c: c.received or c.lost)
+    async with asyncio.timeout(HANG_S):
+        while not stream.has_ended():
+            await asyncio.sleep(0)
+    stream.resume_reading()
+    await connection.until(lambda c: c.lost)
+    assert stream.has_ended()
 
 
 async def test_water_marks_pause_and_resume_the_connection(bench: Bench) -> None:

@@ -23,7 +23,7 @@ from perdure.pipeline.block_page import BlockPage
 from perdure.pipeline.block_rows import BlockRows
 from perdure.pipeline.decode import Names, decode_page
 from perdure.pipeline.schema import BY_NAME
-from perdure.pipeline.table_files import NotPlain, TableFile
+from perdure.pipeline.table_files import Blocks, NotPlain, TableFile
 from perdure.storage.batch import Batch
 from perdure.storage.rocksdb import RocksDatabase, bulk
 from perdure.storage.rocksdb.bulk import LogFiles
@@ -149,6 +149,25 @@ def test_most_rows_are_read_as_they_lie(log: RocksDatabase, tmp_path: Path) -> N
     assert len(rows) == 1_600
     assert from_blocks > 1_000
     assert rows == read(tmp_path / "db", ALL, by_blocks=False)[0]
+
+
+def test_no_block_is_taken_apart_twice(
+    log: RocksDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[tuple[int, int]] = []
+    whole = TableFile.read
+
+    def noted(file: TableFile, starts: Any, sizes: Any) -> Blocks:
+        taken.extend((id(file), start) for start in starts.tolist())
+        return whole(file, starts, sizes)
+
+    monkeypatch.setattr(TableFile, "read", noted)
+    engine, _ = log.tables()
+    blocks = BlockRows(tmp_path / "db", engine.live_files())
+    pages = blocks.pages(engine_table(log), stream_of(log), START + 3, 2 * START, 2 * START)
+    assert sum(len(page) for page, _, _ in pages) > 400
+    assert len(taken) > 10
+    assert len(set(taken)) == len(taken)
 
 
 def test_files_that_hold_the_same_range_are_left_to_rocksdb(

@@ -21,7 +21,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyiceberg")
 pytest.importorskip("deltalake")
 from perdure.errors import ConfigError, StorageUnavailable
-from perdure.pipeline import history, offsets
+from perdure.pipeline import history, log_source, offsets, seam
 from perdure.pipeline.archive_state import load_state
 from perdure.pipeline.conditions import Condition, Narrowing, narrow
 from perdure.pipeline.history import ArchivePart, plan, read
@@ -393,3 +393,58 @@ def test_a_small_log_has_as_many_partitions_as_were_asked_for(
         (whole,) = plan(index, one, Narrowing())
     expected = [n for batch in read(whole, ["offset"]) for n in batch.column("offset").to_pylist()]
     assert sorted(n for each in found for n in each) == sorted(expected)
+
+
+def test_what_is_dropped_after_the_plan_comes_from_the_archive(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
+    written = [message for hour in range(3) for message in grow(database, hour)]
+    archive(tmp_path, database)
+    checked = options_of(tmp_path, topic="d/#")
+    with opened(checked) as index:
+        parts = plan(index, checked, Narrowing())
+    database.drop_generation(1)
+    found = [
+        row
+        for part in parts
+        for batch in seam.read(part, ["topic"], checked)
+        for row in batch.to_pylist()
+    ]
+    expected = [message.topic for message in written if matches("d/#", message.topic)]
+    assert sorted(row["topic"] for row in found) == sorted(expected)
+    assert all(list(row) == ["topic"] for row in found)
+
+
+@pytest.mark.parametrize("dropped", [0, 1, 3])
+def test_a_drop_while_a_part_is_read_repeats_nothing(
+    database: RocksDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: int
+) -> None:
+    written = [message for hour in range(3) for message in grow(database, hour)]
+    archive(tmp_path, database)
+    checked = options_of(tmp_path)
+    with opened(checked) as index:
+        (part,) = plan(index, checked, Narrowing())
+    whole = log_source.read
+    reads = []
+
+    def cut(each: Any, columns: Any) -> Iterator[Any]:
+        reads.append(each)
+        batches = whole(each, columns)
+        yield next(batches)
+        if len(reads) == 1:
+            for generation in range(1, dropped + 1):
+                database.drop_generation(generation)
+            raise StorageUnavailable("as if it had been dropped")
+        yield from batches
+
+    monkeypatch.setattr(log_source, "read", cut)
+
+    def offsets_found() -> list[int]:
+        batches = seam.read(part, ["offset"], checked)
+        return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+    if not dropped:
+        with pytest.raises(StorageUnavailable, match="as if"):
+            offsets_found()
+        return
+    assert sorted(offsets_found()) == [message.offset for message in written]

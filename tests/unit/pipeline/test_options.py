@@ -203,6 +203,15 @@ def test_options_of_kafkas_source_mean_ours() -> None:
     assert parse_options({"path": "d", "startingOffsets": "latest"}, NOW).starts_latest
 
 
+@pytest.mark.parametrize("first_ms", [0, 1, NOW // 1_000, 253_402_300_799_999])
+def test_a_millisecond_has_all_its_microseconds(first_ms: int) -> None:
+    given = {"startingTimestamp": str(first_ms), "endingTimestamp": str(first_ms)}
+    options = parse_options({"path": "d", **given}, NOW)
+    # The first moment of a log is 1: 0 is no time.
+    assert options.published_from == max(first_ms * 1_000, 1)
+    assert options.published_until == first_ms * 1_000 + 999
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -210,6 +219,7 @@ def test_options_of_kafkas_source_mean_ours() -> None:
         ({"startingOffsets": "5", "from": "2h"}, "both from and startingOffsets"),
         ({"startingOffsets": "latest", "from": "2h"}, "both a begin and latest"),
         ({"startingTimestamp": "2026-01-01"}, "milliseconds since 1970"),
+        ({"startingTimestamp": "253402300800000"}, "startingTimestamp: expected milliseconds"),
         ({"failOnDataLoss": "no"}, "true or false"),
         ({"failOnDataLoss": "true", "onDataLoss": "skip"}, "both onDataLoss"),
         ({"minPartitions": "0"}, "whole number"),

@@ -50,6 +50,11 @@ def _of_owner(name: str, argument: st.SearchStrategy[object]) -> st.SearchStrate
 
 CALLS = st.one_of(
     _calls("append", MESSAGES),
+    st.tuples(
+        st.just("speak"),
+        st.tuples(TEXTS),
+        st.fixed_dictionaries({"epoch": st.integers(-(2**63), 2**63 - 1)}),
+    ),
     _calls("put_session", st.builds(record, TEXTS, EPOCHS)),
     st.tuples(
         st.just("claim_session"),

@@ -190,6 +190,7 @@ def test_hundred_sessions_with_one_wildcard(broker: Broker, name: str) -> None:
 
 
 @pytest.mark.sockets(only=True)  # the listener counts
+@pytest.mark.alone  # those of its own node
 def test_connections_beyond_the_limit_are_refused(broker: Broker, name: str) -> None:
     """Closed, with CONNACK 0x97 or 0x9F or without an answer; those that stand work on."""
     peers = [broker.connect(f"{name}-{index}") for index in range(60)]

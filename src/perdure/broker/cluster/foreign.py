@@ -162,6 +162,8 @@ class ForeignBatches:
             core.pipeline.schedule()
         for echo in echoes:
             self._echoes.heard(echo)
+        if self._registry.is_empty():
+            self._peers.rest()
 
     def _dismiss(self, operation: Dismiss) -> None:
         """An administrator has asked another node to take leave of a client."""

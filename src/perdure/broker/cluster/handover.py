@@ -35,6 +35,28 @@ LAST_WORDS_US: Final = 2_000
 
 
 @final
+class _Handed:
+    """A session that the open batch hands over.
+
+    Args:
+        epoch: of its new owner.
+        will: as it was said before.
+
+    Attributes:
+        messages, operations: how many the batch has of what did not count; what the client says
+            in the batch besides came later, and stands behind them.
+    """
+
+    __slots__ = ("epoch", "messages", "operations", "will")
+
+    def __init__(self, epoch: int, will: Message | None) -> None:
+        self.epoch: int = epoch
+        self.will: Message | None = will
+        self.messages: int = 0
+        self.operations: int = 0
+
+
+@final
 class Handover:
     """Lets go of sessions that have an owner elsewhere.
 
@@ -64,8 +86,8 @@ class Handover:
         """What clients have said that does not count, while their last words are waited for."""
         self._handing: Batch | None = None
         """The batch that was the open one when a session was handed over."""
-        self._handed: dict[str, tuple[int, Message | None]] = {}
-        """Those that it hands over: the epoch, and the will as it was said before."""
+        self._handed: dict[str, _Handed] = {}
+        """Those that it hands over."""
 
     def claimed(self, record: SessionRecord) -> None:
         """Another node has put a session under an owner.
@@ -115,32 +137,35 @@ class Handover:
             if client_id in self._unsaid:
                 self._unsaid[client_id].append(unsaid)
             elif is_handing and client_id in self._handed:
-                epoch, will = self._handed[client_id]
-                self._say_again(client_id, [unsaid.without(will)], epoch)
+                handed = self._handed[client_id]
+                self._say_again(client_id, [unsaid.without(handed.will)], handed)
 
     def _have_last_words(self, session: LiveSession, words: list[Unsaid], epoch: int) -> None:
         """Say what a client has said here, before its session goes to the owner of an epoch; of its
         will it is said apart."""
         client_id, will = session.client_id, session.will_said
         batch = self._core.committer.batch
-        said = [each.without(will) for each in words]
-        self._say_again(client_id, said, epoch, will)
         if self._handing is not batch:
             self._handing = batch
             self._handed = {}
-        self._handed[client_id] = (epoch, will)
+        handed = self._handed[client_id] = _Handed(epoch, will)
+        self._say_again(client_id, [each.without(will) for each in words], handed, will)
 
     def _say_again(
-        self, client_id: str, words: list[Unsaid], epoch: int, will: Message | None = None
+        self, client_id: str, words: list[Unsaid], handed: _Handed, will: Message | None = None
     ) -> None:
-        """Say for the owner of an epoch what a client has said, and behind that what it says in the
-        open batch, but for its will."""
+        """Say for the new owner what a client has said: behind what is said again already, and in
+        front of what else it says in the open batch, but for its will."""
         core = self._core
         batch, pipeline = core.committer.batch, core.pipeline
-        words.append(take_out(batch, client_id).without(will))
+        own = take_out(batch, client_id).without(will)
+        before, rest = own.split(handed.messages, handed.operations)
         pipeline.withdraw(client_id)
         for each in words:
-            messages, placed = say(each, batch, client_id, epoch)
+            handed.messages += len(each.messages)
+            handed.operations += len(each.operations)
+        for each in (before, *words, rest):
+            messages, placed = say(each, batch, client_id, handed.epoch)
             for message in messages:
                 pipeline.dispatch(message)
             for kept in placed:

@@ -32,6 +32,10 @@ POSITION_DELAY_US: Final = 5_000
 """The delay of what joins any earlier batch too: positions of shared groups, the cursors of their
 members, which move with them, and of sessions that ended a QoS 2 exchange."""
 
+POSITIONS_PER_BATCH: Final = 256
+"""Positions of groups that a batch takes along, the oldest, beside those that it must: one message
+may move thousands of groups. Of the others a kill makes a QoS 0 message that is given again."""
+
 TRIM_INTERVAL_US: Final = 100_000
 """A private stream is trimmed at most so often: what is to be deleted has to be looked for, which
 costs the same for one row as for many. Nobody reads what the cursor has passed."""
@@ -61,6 +65,8 @@ class CursorWriter:
         self._dirty: dict[Subscriber, int] = {}
         self._dirty_soon: dict[Subscriber, None] = {}
         self._dirty_groups: dict[GroupSubscriber, None] = {}
+        # Those of which the open batch has entries.
+        self._giving_groups: dict[GroupSubscriber, None] = {}
         # Those whose private streams were trimmed in this interval.
         self._trimmed: dict[Subscriber, None] = {}
         self._trim_timer: bool = False
@@ -112,6 +118,13 @@ class CursorWriter:
         self._dirty_groups[group] = None
         self._start_position_timer()
 
+    def group_gave(self, group: GroupSubscriber) -> None:
+        """A group's position goes with what the open batch has of it: either counts with the
+        other."""
+        self._dirty_groups.pop(group, None)
+        self._giving_groups[group] = None
+        self._start_position_timer()
+
     def forget(self, session: Subscriber) -> None:
         """The cursor was written by somebody else, or does not matter any more."""
         self._clean(session)
@@ -129,11 +142,15 @@ class CursorWriter:
         Args:
             messages: that are in the batch.
         """
-        if self._dirty_soon or self._dirty_groups:
+        if self._has_positions:
             self._put_positions()
         committer = self._committer
         if self._dirty and committer.writable and not committer.batch.is_empty():
             self._put_cursors(list(islice(self._dirty, 1 + messages // MESSAGES_PER_CURSOR)))
+
+    @property
+    def _has_positions(self) -> bool:
+        return bool(self._dirty_soon or self._giving_groups or self._dirty_groups)
 
     def _put_positions(self) -> None:
         self.positions_due = False
@@ -144,10 +161,16 @@ class CursorWriter:
         batch = self._committer.batch
         for session in members:
             session.put_cursor(batch)
-        groups = self._dirty_groups
-        self._dirty_groups = {}
-        for group in groups:
+        giving = self._giving_groups
+        self._giving_groups = {}
+        for group in giving:
             group.put(batch)
+        dirty = self._dirty_groups
+        for group in list(islice(dirty, POSITIONS_PER_BATCH)):
+            del dirty[group]
+            group.put(batch)
+        if dirty:
+            self._start_position_timer()
 
     def _put_cursors(self, sessions: list[Subscriber]) -> None:
         batch = self._committer.batch
@@ -158,7 +181,7 @@ class CursorWriter:
 
     def _position_timer_over(self) -> None:
         self._position_timer = False
-        if self._dirty_soon or self._dirty_groups:
+        if self._has_positions:
             if not self._committer.writable:
                 self._position_timer = True
                 self._scheduler.call_later(POSITION_DELAY_US * 20, self._position_timer_over)

@@ -22,7 +22,7 @@ BACKGROUND_SYNC_US: Final = 1_000_000
 
 LARGE_BYTES_MAX: Final = 2 * 1024 * 1024
 """Bytes of large pieces that wait for a sync beyond which their clients are not read from: a disk
-takes some 50 ms for two syncs of as many, which are written twice where messages are retained."""
+takes some 50 ms for two syncs of twice as many. What is retained counts twice, as it is written."""
 
 
 @final
@@ -44,7 +44,8 @@ class LogSync:
         offset: everything in the log up to here is synced.
         syncing: who waits for the sync under way.
         waiting: who waits for the next sync.
-        large_bytes: what clients have sent in large pieces since the last sync began.
+        large_bytes: what clients have sent in large pieces since the last sync began, with what of
+            it is retained beside.
     """
 
     __slots__ = (

@@ -222,6 +222,8 @@ class CommitPipeline(CommitListener):
     def _end(self) -> None:
         """End the turn as the loop asks for it."""
         self.number += 1
+        dispatcher = self.dispatcher
+        assert dispatcher is not None
         if not self._is_enough() and self._committer.gathers():
             self._gathering = True
             self._finish()
@@ -230,7 +232,8 @@ class CommitPipeline(CommitListener):
             self._commit()
             self._finish(polls=not self._committer.pacer.spaced)
             elapsed_us = self._committer.clock.monotonic_us() - begun_us
-            self.turn_budget.handed_out(count, elapsed_us)
+            self.turn_budget.handed_out(count, dispatcher.work, elapsed_us)
+            dispatcher.work = 0
         self._admit()
         self._linger()
 

@@ -157,3 +157,7 @@ class ClientConnection:
     def abort(self) -> None:
         """Cut the connection without a word; whatever it holds may stay as it is."""
         raise NotImplementedError
+
+    def has_hung_up(self) -> bool:
+        """Whether the client is gone, and has said nothing that is still to be processed."""
+        raise NotImplementedError

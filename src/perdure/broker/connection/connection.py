@@ -273,6 +273,10 @@ class Connection(EndingConnection):
         """Bytes that the client has not taken yet."""
         return self._stream.write_buffer_size()
 
+    def has_hung_up(self) -> bool:
+        """Whether the client is gone, and has said nothing that is still to be processed."""
+        return self.is_closed or (not self.inbound_gate.keeps_any and self._stream.has_ended())
+
     # Large packets.
 
     @property

@@ -91,6 +91,11 @@ class InboundGate:
         return self._gate is not None
 
     @property
+    def keeps_any(self) -> bool:
+        """Something has come that was not processed."""
+        return bool(self._backlog) or self._decoder.has_more
+
+    @property
     def is_paused(self) -> bool:
         """We are behind with commits, or the client is too fast."""
         return self._reasons & _PAUSED != 0

@@ -41,6 +41,10 @@ class SessionConnection(Protocol):
         """Who is at the other end."""
         ...
 
+    def has_hung_up(self) -> bool:
+        """Whether the client is gone, and has said nothing that is still to be processed."""
+        ...
+
     def close(self, reason_code: int) -> None:
         """Take leave with a reason code and close."""
         ...

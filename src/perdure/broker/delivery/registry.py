@@ -45,6 +45,10 @@ class Registry:
         else:
             del self._opening[client_id]
 
+    def is_empty(self) -> bool:
+        """Whether nobody is connected, comes or goes."""
+        return not (self.live or self.leaving or self._opening)
+
     def is_busy(self, client_id: str) -> bool:
         """Whether the session is connected or being opened."""
         return client_id in self.live or client_id in self._opening

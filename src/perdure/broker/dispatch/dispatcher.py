@@ -61,6 +61,7 @@ class Dispatcher:
         "offset",
         "unmatched",
         "widest",
+        "work",
     )
 
     def __init__(
@@ -90,6 +91,8 @@ class Dispatcher:
         own away (``fan_out``)."""
         self.widest: int = 0
         """Most sessions that one message went to, since whoever asks has set it to 0."""
+        self.work: int = 0
+        """Work that messages have caused, as in ``caused``, since whoever asks has set it to 0."""
 
     def accept(self, items: list[Item]) -> None:
         """Items that are sequenced (or not recorded), in log order."""
@@ -356,6 +359,7 @@ class Dispatcher:
         """Remember who has caused how much ``work``, in deliveries."""
         if sessions > self.widest:
             self.widest = sessions
+        self.work += work
         caused = self.caused
         if len(caused) >= CAUSED_MAX:
             caused.clear()

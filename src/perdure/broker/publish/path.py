@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.dispatch.items import OffsetAdvance
+from perdure.broker.runtime.turn_budget import BULK_BYTES
 from perdure.errors import MqttError, StorageError
 from perdure.model import Message, SessionRecord
 from perdure.model.reserved import is_reserved
@@ -167,6 +168,8 @@ class PublishPath:
             batch.delete_retained(message.topic, publisher=message.publisher)
         elif is_recorded:
             batch.put_retained(message)
+            if len(message.payload) > BULK_BYTES:  # written twice, and counted once so far
+                self._core.committer.log_sync.large_bytes += len(message.payload)
         else:
             # It has no offset, and what is retained needs one: a copy takes it.
             kept = copy_of(message)

@@ -42,6 +42,11 @@ class ByteStream(Protocol):
         """Bytes written and not yet given to the operating system."""
         ...
 
+    def has_ended(self) -> bool:
+        """Whether the peer has hung up and nothing of it is left to read, also while reading is
+        paused; False if that cannot be told."""
+        ...
+
 
 @final
 @dataclass(frozen=True, slots=True)

@@ -181,12 +181,13 @@ class Allowance:
         self.is_used: bool = False
         self._fits: int = NO_LIMIT
 
-    def took(self, messages: int, elapsed_us: int) -> None:
+    def took(self, messages: int, elapsed_us: int, *, part: float = 1.0) -> None:
         """A turn has ended.
 
         Args:
-            messages: written and handed out in it.
-            elapsed_us: time that this took.
+            messages: of those who send many, written and handed out in it, >= 1.
+            elapsed_us: time that the turn took.
+            part: of this time they had, about, > 0 and <= 1.
         """
         if not self.is_used:
             return
@@ -194,7 +195,7 @@ class Allowance:
         self.is_long = elapsed_us > TURN_US
         fits = NO_LIMIT
         if elapsed_us >= LEARNT_US:
-            fits = max(1, messages * TURN_US // elapsed_us)
+            fits = max(1, int(messages * TURN_US / (elapsed_us * part)))
             # A turn that the machine has held up once says nothing of its messages.
             fits, self._fits = max(fits, self._fits), fits
         if fits < min(self.messages, SLICE):
@@ -280,10 +281,21 @@ class TurnBudget:
         """Whether what was taken is all that may be written and handed out at once."""
         return self.taken >= self.allowance.messages or self.gathered >= DELIVERIES_MAX
 
-    def handed_out(self, messages: int, elapsed_us: int) -> None:
-        """What was taken was written and handed out: see ``Allowance``."""
+    def handed_out(self, messages: int, work: int, elapsed_us: int) -> None:
+        """What was taken was written and handed out: see ``Allowance``.
+
+        Args:
+            messages: of all clients, count.
+            work: deliveries that these caused, beyond one for each.
+            elapsed_us: time that this took.
+        """
+        if self.allowance.is_used and messages:
+            # The time belongs to those who send many as far as the messages do, or the work.
+            many = min(self.taken, messages)
+            caused = many + min(self.gathered, work)
+            part = max(many / messages, caused / (messages + work))
+            self.allowance.took(many, elapsed_us, part=part)
         self.taken = self.gathered = 0
-        self.allowance.took(messages, elapsed_us)
 
     async def step(self, owner: object) -> None:
         """Wait for a step of long work; owners take turns.

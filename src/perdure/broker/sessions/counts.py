@@ -91,9 +91,16 @@ class SessionCounts:
         self._metrics.subscriptions_offline += record.subscription_count
 
     def gone(self, record: SessionRecord) -> None:
-        """A stored session that was not connected is discarded."""
+        """A stored session that was not connected is discarded, or is connected now.
+
+        One that another node has made may not be counted here yet (``cluster.survey``).
+        """
         self.removed(record.username)
-        self._metrics.subscriptions_offline -= record.subscription_count
+        metrics = self._metrics
+        metrics.sessions_offline = max(0, metrics.sessions_offline - 1)
+        metrics.subscriptions_offline = max(
+            0, metrics.subscriptions_offline - record.subscription_count
+        )
 
     def refusal(self, username: str, limits: LimitsConfig) -> str:
         """The setting that leaves no room for a new session of a user; empty = there is room."""

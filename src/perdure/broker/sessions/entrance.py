@@ -84,7 +84,6 @@ class SessionEntrance:
             session.resumed = True
             session.lagging = True
             parts.metrics.sessions_resumed += 1
-            parts.metrics.sessions_offline -= 1
             self._session_counts.gone(stored.record)
         else:
             parts.metrics.sessions_created += 1

@@ -19,8 +19,9 @@ from perdure.broker.delivery.registry import Leaving
 from perdure.broker.sessions.claims import CLAIMS_MAX
 from perdure.broker.sessions.entrance import SessionEntrance
 from perdure.broker.sessions.grants import SessionGrants
+from perdure.errors import MqttError
 from perdure.model import Cursor, StoredSession
-from perdure.mqtt.reason_codes import SESSION_TAKEN_OVER
+from perdure.mqtt.reason_codes import SERVER_UNAVAILABLE, SESSION_TAKEN_OVER
 from perdure.session.expiry import expires_at_us
 from perdure.session.will import will_due_us
 
@@ -159,6 +160,9 @@ class SessionLifecycle:
         for _ in range(CLAIMS_MAX):
             resumed = False
             stored = await claims.read(client_id)
+            if connection.has_hung_up():
+                # Nothing was read while it waited; its client may have a later connection by now.
+                raise MqttError(SERVER_UNAVAILABLE, "the client has hung up")
             now_us = parts.pipeline.now_us = parts.clock.now_us()
             cursor = Cursor(offset=parts.dispatcher.offset)
             if stored is None:
@@ -347,7 +351,6 @@ class SessionLifecycle:
             # ends it, or who finds the session as it was says it again.
             self._wills.publish(record)
         parts.committer.batch.discard_session(record.client_id, epoch=record.epoch)
-        parts.metrics.sessions_offline -= 1
         self._session_counts.gone(record)
         if expired:
             parts.metrics.sessions_expired += 1

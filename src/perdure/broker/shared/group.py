@@ -155,6 +155,7 @@ class SharedGroup(OwnedGroup):
         if not is_asked:  # what a content filter leaves is no stretch
             length, in_stretches = self._choosing.stretches(self.takers, total)
         count = 0
+        has_shares = False
         while count < total:
             message = messages[count]
             stop = count + 1
@@ -170,6 +171,7 @@ class SharedGroup(OwnedGroup):
                     if count < in_stretches:
                         stop = stretch_end(messages, count, min(length, member.room))
                     shares.add(member, messages, count, stop)
+                    has_shares = True
                 else:
                     # In a member's private stream they stand in the order of the log.
                     shares.hand_over()
@@ -177,7 +179,10 @@ class SharedGroup(OwnedGroup):
             count = stop
             self.position = messages[count - 1].offset
         shares.hand_over()
-        self._core.cursors.group_moved(self)
+        if has_shares:
+            self._core.cursors.group_gave(self)
+        else:
+            self._core.cursors.group_moved(self)
         return count
 
     def wants(self, message: Message) -> bool:
@@ -207,7 +212,7 @@ class SharedGroup(OwnedGroup):
         self.where = where
         if in_router:
             core.router.put_group(self)
-        core.cursors.group_moved(self)
+        core.cursors.group_gave(self)
         core.pipeline.schedule()
 
     def use(self, members: list[LocalMember]) -> None:
@@ -312,7 +317,11 @@ class SharedGroup(OwnedGroup):
 
     def _give(self, member: GroupMember, message: Message) -> None:
         """Give a recorded message to a member; the position has moved past it."""
-        self._core.cursors.group_moved(self)
+        cursors = self._core.cursors
+        if member.sub.qos and message.qos:
+            cursors.group_gave(self)
+        else:
+            cursors.group_moved(self)
         self._giver.give(member, message)
 
     async def _run(self) -> None:

@@ -96,7 +96,7 @@ class OwnedGroup(GroupSubscriber):
             self._members_elsewhere.serve(self)
         else:
             self._members_elsewhere.drop(self)
-        self._core.cursors.group_moved(self)
+        self._core.cursors.group_gave(self)
 
     def put(self, batch: Batch) -> None:
         """Add the record to a batch."""

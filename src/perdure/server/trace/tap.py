@@ -170,6 +170,10 @@ class Tap:
         """Passed on."""
         return self._stream.write_buffer_size()
 
+    def has_ended(self) -> bool:
+        """Passed on."""
+        return self._stream.has_ended()
+
     # Inside.
 
     def _is_at_a_packet(self) -> bool:

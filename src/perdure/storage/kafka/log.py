@@ -179,6 +179,9 @@ class KafkaLog:
     def hurry(self) -> None:
         self._reading.hurry()
 
+    def rest(self) -> None:
+        self._reading.rest()
+
     async def bounds(self) -> LogBounds:
         return await asyncio.to_thread(self._bounds)
 
@@ -195,6 +198,7 @@ class KafkaLog:
             return
         self._closing.set()
         self._room.release()
+        self._reading.hurry()
         await asyncio.to_thread(self._close)
 
     # -- in a thread -----------------------------------------------------------------------

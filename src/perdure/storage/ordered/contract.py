@@ -109,6 +109,11 @@ class OrderedLog(Protocol):
         """
         ...
 
+    def rest(self) -> None:
+        """Nobody waits for records, and nobody can until ``hurry`` is called: a log may gather what
+        it gives for longer."""
+        ...
+
     async def bounds(self) -> LogBounds:
         """What it holds now.
 

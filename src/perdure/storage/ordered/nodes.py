@@ -21,17 +21,21 @@ class Nodes:
         node: this one's name.
         view: what was applied.
         hurry: somebody waits for what comes next.
+        rest: nobody does.
 
     Attributes:
-        hurry: see ``Peers``.
+        hurry, rest: see ``Peers``.
         incarnation: of this process.
         on_foreign, on_gone, on_failed: see ``Peers``.
         on_time: called with the log time of what was read last.
     """
 
-    def __init__(self, node: str, view: View, hurry: Callable[[], None]) -> None:
+    def __init__(
+        self, node: str, view: View, hurry: Callable[[], None], rest: Callable[[], None]
+    ) -> None:
         self._node = node
         self.hurry = hurry
+        self.rest = rest
         self._view = view
         self.incarnation = 0
         self.on_foreign: Callable[[Batch], None] | None = None

@@ -79,7 +79,7 @@ class Replica(ReadThrough):
     ) -> None:
         super().__init__(local)
         self.view = View(local, database)
-        self.peers = Nodes(node, self.view, self._hurry)
+        self.peers = Nodes(node, self.view, self._hurry, self._rest)
         self.on_sequenced: Callable[[], None] | None = None
         self._advertise = advertise
         self._open_log = open_log
@@ -140,6 +140,10 @@ class Replica(ReadThrough):
         if self._log is not None:
             self._log.hurry()
 
+    def _rest(self) -> None:
+        if self._log is not None:
+            self._log.rest()
+
     def _open_gate(self) -> None:
         if self._gate is not None:
             self._gate.open()
@@ -186,6 +190,16 @@ class Replica(ReadThrough):
             return
         dead = [act for act in self.members.silent(dead_after_us) if act.node != self._node]
         self._own.submit(acts=tuple(dead))
+
+    async def probe(self) -> None:
+        """Submit a record with nothing in it, and wait until all that was submitted is back.
+
+        Raises:
+            StorageError: the log has failed.
+        """
+        self._refuse_unless_open()
+        self._own.submit()
+        await self._until(lambda: not self.flying_count)
 
     def submit_acts(self, *acts: Act) -> None:
         """Submit what is no session's matter: ``Expel``, ``Forget``."""

@@ -87,6 +87,8 @@ class _Page:
         self.record: Record | None = None
         self.now_us = 0
         self.last_offset = 0
+        self._spoken: dict[str, int] = {}
+        """The epoch for which each publisher speaks."""
 
     @property
     def size(self) -> int:
@@ -94,13 +96,21 @@ class _Page:
         return len(self.batch.messages) + len(self.batch.operations)
 
     def add(self, batch: Batch) -> None:
-        """Put a batch behind those that are there."""
+        """Put a batch, of which it is decided what counts, behind those that are there.
+
+        Nobody's owner changes in a page, so of what publishers say for one each counts once.
+        """
         base = len(self.batch.messages)
+        spoken, operations = self._spoken, self.batch.operations
         for each in batch.operations:
-            if isinstance(each, PassMessage):
+            if isinstance(each, Speak):
+                if spoken.get(each.client_id) == each.epoch:
+                    continue
+                spoken[each.client_id] = each.epoch
+            elif isinstance(each, PassMessage):
                 each.after += base
+            operations.append(each)
         self.batch.extend(batch.messages)
-        self.batch.operations += batch.operations
 
 
 @final

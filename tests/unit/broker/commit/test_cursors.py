@@ -10,6 +10,7 @@ from perdure.broker.commit.cursors import (
     CURSOR_STEP_US,
     MESSAGES_PER_CURSOR,
     POSITION_DELAY_US,
+    POSITIONS_PER_BATCH,
     TRIM_INTERVAL_US,
     CursorWriter,
 )
@@ -101,14 +102,20 @@ def test_what_is_forgotten_or_written_now_does_not_come_again() -> None:
     assert not late.cursor_waits
 
 
+class Group(GroupSubscriber):
+    """A group that writes down when its position is put."""
+
+    def __init__(self, name: str, put: list[str]) -> None:
+        super().__init__(name, "t", "")
+        self._put = put
+
+    def put(self, batch: Batch) -> None:
+        self._put.append(self.key)
+
+
 def test_members_are_written_with_their_groups() -> None:
     desk = Desk()
-
-    class Group(GroupSubscriber):
-        def put(self, batch: Batch) -> None:
-            desk.put.append(self.key)
-
-    member, group = desk.session("member"), Group("g", "t", "")
+    member, group = desk.session("member"), Group("g", desk.put)
     member.groups["g"] = group
     desk.cursors.moved(member)
     desk.cursors.group_moved(group)
@@ -118,6 +125,26 @@ def test_members_are_written_with_their_groups() -> None:
     desk.cursors.join_batch(0)
     assert desk.put == ["member", "g"]
     assert not desk.cursors.positions_due
+
+
+def test_a_batch_takes_some_of_the_positions_that_moved_and_all_that_it_needs() -> None:
+    desk = Desk()
+    groups = [Group(f"g{number}", desk.put) for number in range(POSITIONS_PER_BATCH + 3)]
+    for group in groups:
+        desk.cursors.group_moved(group)
+    for group in reversed(groups[-2:]):
+        desk.cursors.group_gave(group)
+    desk.committer.batch.append(Message("t", b"", 1))
+    desk.cursors.join_batch(1)
+    names = [group.key for group in groups]
+    assert desk.put == [*reversed(names[-2:]), *names[:POSITIONS_PER_BATCH]]
+    # The others do not wait for another batch.
+    desk.cursors.positions_due = False
+    desk.loop.run_for(2 * POSITION_DELAY_US)
+    assert desk.cursors.positions_due
+    desk.cursors.join_batch(0)
+    assert desk.put[-1] == names[-3]
+    assert len(desk.put) == len(groups)
 
 
 def test_a_private_stream_is_trimmed_at_most_so_often() -> None:

@@ -111,7 +111,7 @@ def test_who_begins_has_not_published_much_before_it_is_known_what_that_causes()
 def test_of_costly_messages_a_turn_takes_what_it_has_time_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Allowance, "took", lambda *_: None)
+    monkeypatch.setattr(Allowance, "took", lambda *_, **__: None)
     sim = make_sim()
     services = sim.live.services
     taken: list[int] = []

@@ -39,6 +39,9 @@ class Stream:
     def write_buffer_size(self) -> int:
         return 0
 
+    def has_ended(self) -> bool:
+        return False
+
 
 class Desk:
     """An intake and what is around it."""

@@ -203,7 +203,7 @@ def test_who_begins_has_no_longer_slices_while_turns_are_long() -> None:
     for turn, each_us in enumerate((TURN_US, TURN_US, 1)):
         beginning.had(UNITS_FIRST, hall.shifts, turn)
         hall.shifts.many(UNITS_FIRST)
-        hall.shifts.handed_out(UNITS_FIRST, UNITS_FIRST * each_us)
+        hall.shifts.handed_out(UNITS_FIRST, 0, UNITS_FIRST * each_us)
     assert beginning.units == 2 * UNITS_FIRST
     beginning.had(UNITS_FIRST, hall.shifts, 3)
     assert beginning.units == 4 * UNITS_FIRST
@@ -248,6 +248,24 @@ def test_turns_of_those_who_send_little_teach_nothing() -> None:
     assert _learnt(allowance, 1, LEARNT_US - 1, turns=1) == 2
 
 
+def _shared_turns(hall: Hall, *, gathered: int, others: int, work: int) -> int:
+    """What is allowed to who has sent 5 messages in turns of 20 ms, beside those of others."""
+    for _ in range(2):
+        hall.shifts.many(5)
+        hall.shifts.gathered = gathered
+        hall.shifts.handed_out(5 + others, work, 5 * TURN_US)
+    return hall.shifts.allowance.messages
+
+
+def test_the_time_of_a_turn_is_that_of_whose_messages_cause_the_work() -> None:
+    """Cheap messages of others in the same turn do not make the costly ones look cheap."""
+    assert _shared_turns(Hall(), gathered=0, others=0, work=0) == 1
+    assert _shared_turns(Hall(), gathered=25_000, others=45, work=25_000) == 1
+    # Nor are those who send many cheap ones to blame for what others cause.
+    assert _shared_turns(Hall(), gathered=0, others=45, work=25_000) == 10
+    assert _shared_turns(Hall(), gathered=0, others=45, work=0) == 10
+
+
 def test_what_was_taken_is_enough_until_it_is_handed_out() -> None:
     hall = Hall()
     _learnt(hall.shifts.allowance, 10, TURN_US // 5)
@@ -256,7 +274,7 @@ def test_what_was_taken_is_enough_until_it_is_handed_out() -> None:
     assert not hall.shifts.is_spent
     hall.shifts.many(1)
     assert hall.shifts.is_spent
-    hall.shifts.handed_out(5, 10)
+    hall.shifts.handed_out(5, 0, 10)
     assert not hall.shifts.is_spent
     for turn in range(40):
         Beginning().had(FEW, hall.shifts, turn)

@@ -72,6 +72,9 @@ class Client:
     def write_buffer_size(self) -> int:
         return 0
 
+    def has_ended(self) -> bool:
+        return False
+
     async def send(self, packet: Packet) -> bytes:
         """Send a packet and wait for bytes."""
         self.written.clear()

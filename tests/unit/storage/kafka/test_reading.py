@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import final
 
 import pytest
 from confluent_kafka import Producer
 
 from perdure.storage.kafka import KafkaSettings
+from perdure.storage.kafka import reading as its
 from perdure.storage.kafka.reading import HURRY_S, Reading
 from perdure.storage.kafka.topic import ensure
 from tests import servers
@@ -34,10 +37,10 @@ class Readings:
         self.reading = Reading(settings, {}, lambda: self.now_s)
         self.reading.begin(0)
 
-    def write(self, count: int) -> None:
+    def write(self, count: int, value: bytes = b"x") -> None:
         """Write so many records, and read all that was written."""
         for _ in range(count):
-            self._producer.produce(self._topic, b"x", partition=0)
+            self._producer.produce(self._topic, value, partition=0)
         self._producer.flush()
         end = len(self.got) + count
         while len(self.got) < end:
@@ -91,3 +94,45 @@ def test_a_stretch_with_nothing_ends_the_rhythm(readings: Readings) -> None:
     readings.pass_window()
     readings.write(1)
     assert not readings.reading.in_rhythm
+
+
+def rest(readings: Readings) -> None:
+    """Nobody is here, and much is written."""
+    readings.write(100)
+    readings.pass_window()
+    readings.write(1)
+    assert readings.reading.in_rhythm
+    readings.reading.rest()
+
+
+def test_who_rests_finds_at_once_what_has_come_meanwhile(
+    readings: Readings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(its, "REST_S", 1.0)
+    rest(readings)
+    begun_s = time.monotonic()
+    readings.write(10)
+    assert time.monotonic() - begun_s >= its.REST_S
+    assert readings.got == list(range(len(readings.got)))
+
+
+def test_who_is_woken_rests_no_longer(readings: Readings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(its, "REST_S", 600.0)
+    rest(readings)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(readings.reading.read)
+        readings.reading.hurry()
+        assert read.result(60.0) == []
+    readings.write(1)
+    assert not readings.reading.in_rhythm
+
+
+def test_who_is_far_behind_does_not_rest(
+    readings: Readings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What librdkafka keeps is bounded: a node that rests reads as fast as others write."""
+    rest(readings)
+    monkeypatch.setattr(its, "REST_S", 0.0)
+    readings.write(1, bytes(its.RHYTHM_BYTES))
+    monkeypatch.setattr(its, "REST_S", 600.0)
+    assert readings.reading.read() == []

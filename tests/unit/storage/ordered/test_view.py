@@ -27,6 +27,7 @@ from perdure.storage.ordered.record import (
     encode_record,
 )
 from perdure.storage.ordered.view import PAGE_MAX, Applied, View
+from perdure.storage.peer_operations import Speak
 from tests.contract.values import entry, message, record
 
 NODES: Final = ("n1", "n2")
@@ -193,6 +194,8 @@ def test_what_comes_together_is_one_write() -> None:
     assert store.writes_left == 0
     assert page.batch is not None
     assert len(told([page])) == 30
+    spoken = [each.client_id for each in page.batch.operations if isinstance(each, Speak)]
+    assert sorted(spoken) == sorted(CLIENTS), "each says once for whom it speaks"
 
 
 def test_a_page_ends_before_what_looks_at_it_and_when_it_is_large() -> None:

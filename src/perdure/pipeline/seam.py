@@ -1,0 +1,71 @@
+"""Reads a part of the log, and from the archive what retention drops of it meanwhile.
+
+A part is planned before it is read, maybe long before, and by then the log may have let go of it:
+the archive has it, or retention would have waited. So its range is planned anew, and what was
+given by then is left out. Knows no Spark.
+
+Invariant: the rows are those of the part as it was planned, each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from perdure.errors import StorageUnavailable
+from perdure.limits import OFFSET_MAX
+from perdure.pipeline import history, log_index
+from perdure.pipeline.conditions import Narrowing
+from perdure.pipeline.log_source import Part, Taken
+from perdure.pipeline.options import ReadOptions
+
+
+def read(part: history.AnyPart, columns: Sequence[str], options: ReadOptions) -> Iterator[Any]:
+    """The rows of a part as record batches.
+
+    Args:
+        part: of a read with these options.
+        columns: wanted, in order.
+        options: checked; without ``catalog`` there is the log alone.
+
+    Raises:
+        StorageUnavailable: the log or the archive is away.
+        ConfigError: the archive has not what the log has dropped.
+    """
+    if not isinstance(part, Part) or not options.catalog:
+        yield from history.read(part, columns)
+        return
+    wanted = [*columns, *(() if "offset" in columns else ("offset",))]
+    taken = Taken()
+    left: Sequence[history.AnyPart] = [part]
+    seam = part.slices[0].after_offset
+    while True:
+        try:
+            for each in left:
+                for batch in history.read(each, wanted):
+                    fresh = taken.fresh(batch)
+                    if fresh.num_rows:
+                        yield fresh.select(list(columns))
+                    taken.add(batch)
+        except StorageUnavailable:
+            taken.has_failed = True
+            with log_index.opened(options) as index:
+                dropped = index.generations()[0].since_offset - 1
+                if dropped <= seam:
+                    raise
+                # It is further each time, so this ends.
+                seam = dropped
+                left = history.plan(index, options.between(0, OFFSET_MAX), _bounds(part))
+        else:
+            return
+
+
+def _bounds(part: Part) -> Narrowing:
+    """What a part was planned to have."""
+    return Narrowing(
+        filter_sets=part.filter_sets,
+        after_offset=part.slices[0].after_offset,
+        until_offset=part.slices[-1].until_offset,
+        published_from=part.published_from,
+        published_until=part.published_until,
+    )
