@@ -124,6 +124,20 @@ def test_a_session_says_what_it_waits_for(scene: Scene, page: Any) -> None:
     sent.first.wait_for()
 
 
+def test_what_comes_by_itself_touches_only_what_is_new(scene: Scene, page: Any) -> None:
+    page.goto(f"{scene.url}/ui/sessions/pump-2")
+    old = page.evaluate_handle("[...document.querySelectorAll('#delivery, #delivery *')]")
+    owed = page.locator("#delivery .value").nth(1)
+    before = owed.inner_text()
+    page.evaluate("document.querySelector('#delivery .note').textContent = 'made up'")
+    scene.device("one-more").publish("plant/8/temperature", b"x")
+    page.wait_for_function(
+        "old => document.querySelectorAll('#delivery .value')[1].textContent !== old", arg=before
+    )
+    assert "made up" not in page.locator("#delivery").inner_text()
+    assert old.evaluate("old => old.every((each) => each.isConnected)")
+
+
 def test_a_client_is_kicked_and_may_come_back(scene: Scene, page: Any) -> None:
     device = scene.device("kick/me")
     page.goto(f"{scene.url}/ui/sessions/kick%2Fme")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, final
 
 from perdure.admin.operation import Request
 from perdure.admin.problems import Refused
@@ -24,7 +24,7 @@ from perdure.admin.records.config import (
 from perdure.admin.revisions import check_revision, revision_of
 from perdure.config.json_schema import json_schema
 from perdure.config.live_settings import LiveSettings
-from perdure.config.load import Effective, changes, effective
+from perdure.config.load import Effective, Loaded, changes, effective
 from perdure.config.schema import Config
 from perdure.server.administration.service import Call, Handler
 
@@ -42,6 +42,7 @@ class ConfigOperations:
         self._settings = live
         self._reload = reload
         self._lock = asyncio.Lock()
+        self._shown: _Shown | None = None
 
     def handlers(self) -> Mapping[type[Request[Any]], Handler]:
         """By request."""
@@ -118,14 +119,31 @@ class ConfigOperations:
             revision=self._revision(),
         )
 
-    def _rows(self) -> list[SettingRow]:
-        return [_row(item) for item in effective(self._live.loaded)]
+    def _rows(self) -> Sequence[SettingRow]:
+        return self._in_force().rows
 
     def _values(self, paths: Mapping[str, Any]) -> dict[str, Any]:
         return {row.setting: row.value for row in self._rows() if row.setting in paths}
 
     def _revision(self) -> str:
-        return revision_of([(row.setting, row.value, row.origin) for row in self._rows()])
+        return self._in_force().revision
+
+    def _in_force(self) -> _Shown:
+        """Made once for what is loaded: it takes thousands of lookups."""
+        loaded = self._live.loaded
+        if self._shown is None or self._shown.loaded is not loaded:
+            rows = [_row(item) for item in effective(loaded)]
+            revision = revision_of([(row.setting, row.value, row.origin) for row in rows])
+            self._shown = _Shown(loaded, rows, revision)
+        return self._shown
+
+
+class _Shown(NamedTuple):
+    """The rows of one loaded configuration."""
+
+    loaded: Loaded
+    rows: Sequence[SettingRow]
+    revision: str
 
 
 def _row(item: Effective) -> SettingRow:

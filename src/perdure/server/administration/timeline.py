@@ -106,15 +106,16 @@ class TimelineOperations:
             connected[client_id] = session.outbound.acked_offset
             await turns.step()
         stored = await self._stored_cursors()
-        found = [
-            TimelineCursor(client_id=name, at=format_time(at), at_us=at, connected=True)
-            for name, at in connected.items()
-        ]
-        found += [
-            TimelineCursor(client_id=name, at=format_time(at), at_us=at, connected=False)
-            for name, at in stored.items()
-            if name not in live
-        ]
+        found = []
+        for name, at in {**stored, **connected}.items():
+            is_connected = name in connected
+            if is_connected or name not in live:
+                found.append(
+                    TimelineCursor(
+                        client_id=name, at=format_time(at), at_us=at, connected=is_connected
+                    )
+                )
+                await turns.step()
         return sorted(found, key=lambda each: (each.at_us, each.client_id))
 
     async def _stored_cursors(self) -> dict[str, int]:

@@ -14,8 +14,9 @@ from perdure.admin.records.config import GetConfig, PatchConfig, ReloadConfig, S
 from perdure.clock import SystemClock
 from perdure.config.environ import Override
 from perdure.config.live_settings import LIVE_FILE, LiveSettings
-from perdure.config.load import Loaded, load
+from perdure.config.load import Loaded, effective, load
 from perdure.errors import ConfigError
+from perdure.server.administration import config as operations
 from perdure.server.administration.config import ConfigOperations
 from perdure.server.administration.service import AdminService, Call
 from perdure.server.administration.socket import LOCAL
@@ -69,6 +70,24 @@ async def test_a_change_is_in_force_and_outlasts_the_process(
     assert await settings.value("log.level") == ("info", "default")
     done = await settings.operations.set_log_level(SetLogLevel(level="error"), Call(LOCAL))
     assert (done.level, await settings.value("log.level")) == ("error", ("error", "api"))
+
+
+async def test_what_is_in_force_is_looked_up_once(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+
+    def counted(loaded: Loaded) -> Any:
+        looked.append(1)
+        return effective(loaded)
+
+    monkeypatch.setattr(operations, "effective", counted)
+    first = await settings.operations.show(GetConfig(), Call(LOCAL))
+    assert await settings.operations.show(GetConfig(), Call(LOCAL)) == first
+    assert len(looked) == 1
+    await settings.operations.patch(PatchConfig(settings={"log.level": "debug"}), Call(LOCAL))
+    assert (await settings.operations.show(GetConfig(), Call(LOCAL))).revision != first.revision
+    assert len(looked) == 2
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,23 @@ class TestServer:
         ]
         assert stats["storage"] == "ok"
 
+    async def test_a_long_page_is_written_in_steps(
+        self, tmp_path: Path, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        steps: list[int] = []
+
+        class Counted:
+            async def step(self) -> None:
+                steps.append(1)
+
+        monkeypatch.setattr(socket, "Turns", Counted)
+        broker.rows = broker.page = 150
+        asked = request("sessions.list", limit=200)
+        (in_steps,) = await ask(tmp_path, asked)
+        monkeypatch.setattr(socket, "ROWS_AT_ONCE_MAX", 1_000)
+        assert await ask(tmp_path, asked) == [in_steps]
+        assert len(in_steps["result"]["items"]) == len(steps) > 100
+
     @pytest.mark.parametrize(
         ("line", "code"),
         [

@@ -5,6 +5,10 @@
   const find = (selector, root = document) => root.querySelector(selector);
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const THIN = "\u2009";
+  // To make one costs more than to use it a hundred times.
+  const DAY = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+  const MINUTE = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+  const SECOND = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 
   // Numbers, as the server writes them.
   const number = (value, digits = 0) =>
@@ -49,12 +53,9 @@
       const text = Math.abs(away) < 1 ? "now" : away > 0 ? `${span(away)} ago` : `in ${span(-away)}`;
       if (each.textContent !== text) each.textContent = text;
     }
-    for (const each of all("[data-tick]", root)) {
-      const at = new Date(Number(each.dataset.tick));
-      const days = Number(each.dataset.step) >= 86400;
-      each.textContent = days
-        ? at.toLocaleDateString(undefined, { month: "short", day: "numeric" })
-        : at.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
+    for (const each of all("[data-tick]:empty", root)) {
+      const format = Number(each.dataset.step) >= 86400 ? DAY : MINUTE;
+      each.textContent = format.format(Number(each.dataset.tick));
     }
   };
 
@@ -67,7 +68,7 @@
   const value = (data, path) => path.split(".").reduce((at, name) => at?.[name], data);
   const apply = (data) => {
     page.overview = data;
-    show("live", "as of " + new Date(data.as_of_us / 1000).toLocaleTimeString());
+    show("live", "as of " + SECOND.format(data.as_of_us / 1000));
     for (const each of all("[data-live]")) {
       const text = (formats[each.dataset.format] ?? number)(value(data, each.dataset.live), data);
       if (each.textContent !== text) each.textContent = text;
@@ -143,12 +144,53 @@
     if (xhr.responseURL.endsWith("/ui/login")) { event.preventDefault(); location.assign("/ui/login"); }
     else if (isHeld(target, requestConfig?.triggeringEvent)) event.detail.shouldSwap = false;
   });
+  // What comes by itself is compared with what is there, and only what differs is touched: to lay a whole table out
+  // anew every two seconds takes most of what an open page costs.
+  const isText = (node) => node.nodeType === Node.TEXT_NODE;
+  const isAlike = (old, made) => old.nodeName === made.nodeName && (isText(old) || (old.id === made.id &&
+    [...made.attributes, ...old.attributes].every(({ name }) => !name.startsWith("hx-") || old.getAttribute(name) === made.getAttribute(name))));
+  const renew = (old, made) => {
+    if (!isAlike(old, made)) {  // htmx has read the hx- attributes when it came
+      old.replaceWith(made);
+      if (!isText(made)) window.htmx.process(made);
+    } else if (isText(old)) {
+      if (old.data !== made.data) old.data = made.data;
+    } else {
+      const told = old.localName === "time" ? old.dataset.at : old.dataset.tick;
+      for (const { name } of [...old.attributes]) {
+        // What somebody has folded out stays so.
+        if (!made.hasAttribute(name) && !(name === "open" && old.localName === "details")) old.removeAttribute(name);
+      }
+      for (const { name, value } of made.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+      // The words of a moment are the page's own.
+      if (told === undefined || told !== (made.dataset.at ?? made.dataset.tick)) renewAll(old, made);
+    }
+  };
+  const renewAll = (old, made) => {
+    const before = [...old.childNodes], after = [...made.childNodes];
+    after.forEach((each, at) => {
+      if (before[at]) renew(before[at], each);
+      else { old.append(each); if (!isText(each)) window.htmx.process(each); }
+    });
+    for (const each of before.slice(after.length)) each.remove();
+  };
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const { xhr, target, requestConfig, shouldSwap } = event.detail;
+    if (!shouldSwap || event.defaultPrevented || requestConfig?.triggeringEvent?.type !== "tick") return;
+    const made = document.createElement("template");
+    made.innerHTML = xhr.responseText.trim();
+    event.detail.shouldSwap = false;
+    const whole = made.content.firstElementChild;
+    if (whole?.id && whole.id === target.id) renew(target, whole); else renewAll(target, made.content);
+    refreshTimes(find("main"));
+  });
   // Who has come to a link while its list was on the way stays on it.
   let held = "";
   const place = (element) => element.id ? `#${CSS.escape(element.id)}`
     : ["data-call", "data-copy", "href", "name"].filter((name) => element.hasAttribute(name))
       .map((name) => `${element.localName}[${name}="${CSS.escape(element.getAttribute(name))}"]`)[0] ?? "";
   document.addEventListener("htmx:beforeSwap", (event) => {
+    if (!event.detail.shouldSwap) return;
     const at = document.activeElement;
     held = at !== event.detail.target && event.detail.target.contains(at) ? place(at) : "";
   });
