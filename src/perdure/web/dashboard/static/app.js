@@ -48,8 +48,11 @@
 
   // Moments: how long ago, again and again.
   const refreshTimes = (root = document) => {
+    const now = Date.now();
     for (const each of all("time[data-at]", root)) {
-      const away = (Date.now() - Number(each.dataset.at)) / 1000;
+      const exact = (now - Number(each.dataset.at)) / 1000;
+      // After a minute to ten seconds: a table of moments is laid out anew with each word that changes.
+      const away = Math.abs(exact) < 60 ? exact : Math.trunc(exact / 10) * 10;
       const text = Math.abs(away) < 1 ? "now" : away > 0 ? `${span(away)} ago` : `in ${span(-away)}`;
       if (each.textContent !== text) each.textContent = text;
     }
