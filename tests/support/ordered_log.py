@@ -130,7 +130,8 @@ class LateDatabase(FaultyDatabase):
     @property
     def capabilities(self) -> Capabilities:
         peers = self.replica.peers if self.has_peers else None
-        return Capabilities(sequences_late=True, loop_sync=self, peers=peers)
+        step_us = self.replica.capabilities.time_step_us
+        return Capabilities(sequences_late=True, loop_sync=self, peers=peers, time_step_us=step_us)
 
     @property
     def has_failed(self) -> bool:

@@ -18,7 +18,7 @@ from collections import deque
 from typing import final
 
 from perdure.errors import LogShorter, LogTruncated, RecordTooLarge, StorageError
-from perdure.storage.ordered.contract import LogBounds, LogReader, LogRecord
+from perdure.storage.ordered.contract import TIME_STEP_US, LogBounds, LogReader, LogRecord
 
 RECORD_BYTES_MAX = 1_000_000
 
@@ -76,7 +76,8 @@ class SharedLog:
         """
         value = end.waiting.popleft()
         for _ in range(2 if twice else 1):
-            self.entries.append(LogRecord(len(self.entries), self.now_us, value))
+            time_us = self.now_us - self.now_us % TIME_STEP_US  # as Kafka tells it
+            self.entries.append(LogRecord(len(self.entries), time_us, value))
 
     def take_all(self) -> None:
         """Take everything, and let everybody read it."""

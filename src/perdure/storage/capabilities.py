@@ -63,6 +63,9 @@ class Capabilities:
     """A batch may be sequenced after ``Database.submit`` has returned."""
     peers: Peers | None = None
     """Other nodes write to the same log; None = this broker alone does."""
+    time_step_us: int = 1
+    """The log's time goes in steps of so many microseconds: what was taken at a moment may have an
+    offset that is less than one before it."""
     may_be_taken: bool = False
     """Another broker can take it, or it can go, while nothing is written: it must be watched."""
 

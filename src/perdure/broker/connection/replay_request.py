@@ -1,7 +1,9 @@
 """Asking for the past: ``replay-from`` (5.0) and ``$replay/<from>/<filter>`` (3.1.1).
 
 A time is RFC 3339 (``2026-11-20T08:00:00Z``, an offset or ``Z`` is required) or a whole number of
-microseconds since the epoch; 0 is the beginning of the log.
+microseconds since the epoch; 0 is the beginning of the log. Where the log's time goes in steps, a
+date is the beginning of its step, so that nothing is missed that was taken in it; a number stays
+as it is, since it may be an offset.
 """
 
 from __future__ import annotations
@@ -22,8 +24,12 @@ TIME_CHARS_MAX: Final = 64
 offset of the log 19 digits. A longer one is not looked at: Python refuses to read 4,301 digits."""
 
 
-def parse_time_us(text: str) -> int:
+def parse_time_us(text: str, *, step_us: int = 1) -> int:
     """Microseconds since the epoch.
+
+    Args:
+        text: what a client has sent.
+        step_us: of the log's time (``Capabilities.time_step_us``).
 
     Raises:
         MqttError: 0x8F, not a time.
@@ -38,6 +44,7 @@ def parse_time_us(text: str) -> int:
             if moment.tzinfo is None:
                 raise _no_time(text)
             at_us = round(moment.timestamp() * 1_000_000)
+            at_us -= at_us % step_us
         except (ValueError, OverflowError):
             # The first and the last day of the calendar have no time in other zones.
             raise _no_time(text) from None
@@ -53,19 +60,19 @@ def _no_time(text: str) -> MqttError:
     )
 
 
-def requested_by_property(packet: Subscribe) -> int:
+def requested_by_property(packet: Subscribe, *, step_us: int = 1) -> int:
     """The ``replay-from`` of a SUBSCRIBE as microseconds; -1 = not asked for."""
     for name, value in packet.properties.user_properties:
         if name == REPLAY_PROPERTY:
-            return parse_time_us(value)
+            return parse_time_us(value, step_us=step_us)
     return -1
 
 
-def split_replay_filter(topic_filter: str) -> tuple[int, str]:
+def split_replay_filter(topic_filter: str, *, step_us: int = 1) -> tuple[int, str]:
     """(-1, filter) or, for ``$replay/<from>/<filter>``, (microseconds, filter)."""
     if not topic_filter.startswith(REPLAY_PREFIX):
         return -1, topic_filter
     start, slash, rest = topic_filter[len(REPLAY_PREFIX) :].partition("/")
     if not slash or not rest:
         raise MqttError(TOPIC_FILTER_INVALID, "$replay/<from>/<filter> expected")
-    return parse_time_us(start), rest
+    return parse_time_us(start, step_us=step_us), rest

@@ -148,7 +148,8 @@ class MessageOperations:
         if position and not (position.isascii() and position.isdecimal() and len(position) < 19):
             raise Refused("bad_request", "the cursor is not one of this list")
         try:
-            after = parse_time(request.from_, now_us) - 1 if request.from_ else 0
+            begin_us = parse_time(request.from_, now_us) if request.from_ else 1
+            after = begin_us - begin_us % self._services.database.capabilities.time_step_us - 1
             until = parse_time(request.until, now_us) if request.until else last
         except ValueError as error:
             raise Refused("bad_request", str(error)) from error

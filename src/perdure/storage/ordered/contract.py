@@ -17,9 +17,13 @@ All calls and all of the reader's are on one loop. Errors are ``StorageError``, 
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from perdure.errors import StorageError
+
+
+TIME_STEP_US: Final = 1_000
+"""Steps in which a log may tell the time, microseconds: those of Kafka's are milliseconds."""
 
 
 class LogRecord(NamedTuple):

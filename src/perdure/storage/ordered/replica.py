@@ -21,7 +21,7 @@ from typing import Final
 from perdure.errors import NodeNameTaken, StorageError, StorageUnavailable
 from perdure.storage.batch import Batch
 from perdure.storage.capabilities import Capabilities
-from perdure.storage.ordered.contract import LogRecord, OrderedLog
+from perdure.storage.ordered.contract import TIME_STEP_US, LogRecord, OrderedLog
 from perdure.storage.ordered.gate import Gate, Later
 from perdure.storage.ordered.local import Local
 from perdure.storage.ordered.members import Ended, Ending, Members
@@ -224,7 +224,11 @@ class Replica(ReadThrough):
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            sequences_late=True, loop_sync=self, may_be_taken=True, peers=self.peers
+            sequences_late=True,
+            loop_sync=self,
+            may_be_taken=True,
+            peers=self.peers,
+            time_step_us=TIME_STEP_US,
         )
 
     @property
