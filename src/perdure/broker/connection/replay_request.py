@@ -2,8 +2,7 @@
 
 A time is RFC 3339 (``2026-11-20T08:00:00Z``, an offset or ``Z`` is required) or a whole number of
 microseconds since the epoch; 0 is the beginning of the log. Where the log's time goes in steps, a
-date is the beginning of its step, so that nothing is missed that was taken in it; a number stays
-as it is, since it may be an offset.
+moment is the beginning of its step, so that nothing is missed that was taken in it.
 """
 
 from __future__ import annotations
@@ -44,13 +43,12 @@ def parse_time_us(text: str, *, step_us: int = 1) -> int:
             if moment.tzinfo is None:
                 raise _no_time(text)
             at_us = round(moment.timestamp() * 1_000_000)
-            at_us -= at_us % step_us
         except (ValueError, OverflowError):
             # The first and the last day of the calendar have no time in other zones.
             raise _no_time(text) from None
     if not 0 <= at_us <= OFFSET_MAX:
         raise MqttError(TOPIC_FILTER_INVALID, "replay time is out of range")
-    return at_us
+    return at_us - at_us % step_us
 
 
 def _no_time(text: str) -> MqttError:

@@ -21,7 +21,6 @@ from typing import Final, NamedTuple, Protocol
 
 from perdure.errors import StorageError
 
-
 TIME_STEP_US: Final = 1_000
 """Steps in which a log may tell the time, microseconds: those of Kafka's are milliseconds."""
 

@@ -16,7 +16,7 @@ from perdure.storage.ordered.contract import TIME_STEP_US
 DATE, DATE_US = "2026-11-20T08:00:00.123456Z", 1_795_161_600_123_456
 
 
-def test_a_date_is_the_beginning_of_a_step_of_the_logs_time() -> None:
+def test_a_moment_is_the_beginning_of_a_step_of_the_logs_time() -> None:
     """What was taken right after it may have the offset of the step: it would be missed."""
     assert parse_time_us(DATE) == DATE_US
     assert parse_time_us(DATE, step_us=TIME_STEP_US) == DATE_US - 456
@@ -27,5 +27,6 @@ def test_a_date_is_the_beginning_of_a_step_of_the_logs_time() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, DATE_US])
-def test_a_number_may_be_an_offset_and_stays(number: int) -> None:
-    assert parse_time_us(str(number), step_us=TIME_STEP_US) == number
+def test_a_number_is_a_moment_too(number: int) -> None:
+    assert parse_time_us(str(number)) == number
+    assert parse_time_us(str(number), step_us=TIME_STEP_US) == number // 1_000 * 1_000

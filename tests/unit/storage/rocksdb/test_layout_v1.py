@@ -131,14 +131,14 @@ def test_only_the_first_varying_levels_are_indexed(engine: Engine) -> None:
     assert list(layout.check(since_offset=0, until_offset=9)) == [3]
 
 
-def test_rows_of_an_earlier_release_have_more_index_entries(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_an_earlier_release_have_more_index_entries(engine: Engine) -> None:
     layout = layout_of(engine, 0)
     topics = ["/".join("abcdefghijklmnopqrstuvw"), "/".join("abcdefghijklmnopqrstuvx")]
-    with monkeypatch.context() as patch:
-        patch.setattr(layout_v1, "INDEXED_LEVELS", 256)
-        write(engine, layout, topics)
+    write(engine, layout, topics)
+    for key in list(engine.keys(DATA, b"", b"\xff")):
+        for level, token in enumerate(layout_v1_scan.tokens_of(key)):
+            prefix = layout_v1_scan.index_prefix(key[:8], level, token)
+            engine.write([INDEX, prefix + key[8:16], b""])
     assert len(list(engine.keys(INDEX, b"", b"\xff"))) == 2 * 23
     layout.ended()
     assert scan(layout, "+/" * 22 + "x") == [(2, topics[1])]
