@@ -16,6 +16,7 @@ def test_what_was_taken_in_the_step_of_a_date_is_replayed() -> None:
     cluster = VirtualCluster(Options(), seed=1)
     cluster.start()
     first = cluster.nodes[0]
+    first.store.log.shared.time_step_us = TIME_STEP_US  # type: ignore[attr-defined]
     client = Client(first, "c")
     client.connect(expiry_s=600)
     missed = []

@@ -130,7 +130,7 @@ class LateDatabase(FaultyDatabase):
     @property
     def capabilities(self) -> Capabilities:
         peers = self.replica.peers if self.has_peers else None
-        step_us = self.replica.capabilities.time_step_us
+        step_us = self.log.shared.time_step_us
         return Capabilities(sequences_late=True, loop_sync=self, peers=peers, time_step_us=step_us)
 
     @property

@@ -18,7 +18,7 @@ from collections import deque
 from typing import final
 
 from perdure.errors import LogShorter, LogTruncated, RecordTooLarge, StorageError
-from perdure.storage.ordered.contract import TIME_STEP_US, LogBounds, LogReader, LogRecord
+from perdure.storage.ordered.contract import LogBounds, LogReader, LogRecord
 
 RECORD_BYTES_MAX = 1_000_000
 
@@ -36,6 +36,7 @@ class SharedLog:
         entries: all that was ever in it.
         first: the lowest position that is still there.
         now_us: its clock.
+        time_step_us: of what it tells of that; Kafka's are ``TIME_STEP_US``.
         ends: of all nodes, of dead ones too.
     """
 
@@ -50,6 +51,7 @@ class SharedLog:
         self.entries: list[LogRecord] = []
         self.first = 0
         self.now_us = 0
+        self.time_step_us = 1
         self.at_once = at_once
         self._chance = chance or random.Random(0)
         self.ends: list[LogEnd] = []
@@ -76,7 +78,7 @@ class SharedLog:
         """
         value = end.waiting.popleft()
         for _ in range(2 if twice else 1):
-            time_us = self.now_us - self.now_us % TIME_STEP_US  # as Kafka tells it
+            time_us = self.now_us - self.now_us % self.time_step_us
             self.entries.append(LogRecord(len(self.entries), time_us, value))
 
     def take_all(self) -> None:
