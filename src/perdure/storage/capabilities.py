@@ -69,6 +69,14 @@ class Capabilities:
     may_be_taken: bool = False
     """Another broker can take it, or it can go, while nothing is written: it must be watched."""
 
+    def offset_before(self, at_us: int) -> int:
+        """The offset behind which all is that was taken at a moment or later, >= 0.
+
+        Args:
+            at_us: microseconds since the epoch.
+        """
+        return max(0, at_us - at_us % self.time_step_us - 1)
+
 
 EMBEDDED: Final = Capabilities()
 """A store in this process."""

@@ -1,8 +1,7 @@
 """Asking for the past: ``replay-from`` (5.0) and ``$replay/<from>/<filter>`` (3.1.1).
 
 A time is RFC 3339 (``2026-11-20T08:00:00Z``, an offset or ``Z`` is required) or a whole number of
-microseconds since the epoch; 0 is the beginning of the log. Where the log's time goes in steps, a
-moment is the beginning of its step, so that nothing is missed that was taken in it.
+microseconds since the epoch; 0 is the beginning of the log.
 """
 
 from __future__ import annotations
@@ -23,12 +22,8 @@ TIME_CHARS_MAX: Final = 64
 offset of the log 19 digits. A longer one is not looked at: Python refuses to read 4,301 digits."""
 
 
-def parse_time_us(text: str, *, step_us: int = 1) -> int:
+def parse_time_us(text: str) -> int:
     """Microseconds since the epoch.
-
-    Args:
-        text: what a client has sent.
-        step_us: of the log's time (``Capabilities.time_step_us``).
 
     Raises:
         MqttError: 0x8F, not a time.
@@ -48,7 +43,7 @@ def parse_time_us(text: str, *, step_us: int = 1) -> int:
             raise _no_time(text) from None
     if not 0 <= at_us <= OFFSET_MAX:
         raise MqttError(TOPIC_FILTER_INVALID, "replay time is out of range")
-    return at_us - at_us % step_us
+    return at_us
 
 
 def _no_time(text: str) -> MqttError:
@@ -58,19 +53,19 @@ def _no_time(text: str) -> MqttError:
     )
 
 
-def requested_by_property(packet: Subscribe, *, step_us: int = 1) -> int:
+def requested_by_property(packet: Subscribe) -> int:
     """The ``replay-from`` of a SUBSCRIBE as microseconds; -1 = not asked for."""
     for name, value in packet.properties.user_properties:
         if name == REPLAY_PROPERTY:
-            return parse_time_us(value, step_us=step_us)
+            return parse_time_us(value)
     return -1
 
 
-def split_replay_filter(topic_filter: str, *, step_us: int = 1) -> tuple[int, str]:
+def split_replay_filter(topic_filter: str) -> tuple[int, str]:
     """(-1, filter) or, for ``$replay/<from>/<filter>``, (microseconds, filter)."""
     if not topic_filter.startswith(REPLAY_PREFIX):
         return -1, topic_filter
     start, slash, rest = topic_filter[len(REPLAY_PREFIX) :].partition("/")
     if not slash or not rest:
         raise MqttError(TOPIC_FILTER_INVALID, "$replay/<from>/<filter> expected")
-    return parse_time_us(start, step_us=step_us), rest
+    return parse_time_us(start), rest

@@ -81,7 +81,6 @@ class SubscribeHandler:
         self._changes: SubscriptionChanges = changes
         self._refusal_log: RefusalLog = refusal_log
         self._level = level
-        self._time_step_us: int = core.database.capabilities.time_step_us
 
     async def subscribe(self, connection: ClientConnection, packet: Subscribe) -> None:
         """Make or change subscriptions; each filter has a reason code of its own."""
@@ -89,7 +88,7 @@ class SubscribeHandler:
         assert session is not None
         identifier = requested_identifier(self._core, packet)
         await self._check_syntax(connection, [requested.filter for requested in packet.filters])
-        replay_us = requested_by_property(packet, step_us=self._time_step_us)
+        replay_us = requested_by_property(packet)
         if self._core.peers is not None:
             # What other nodes have acknowledged before this is older than the subscription.
             batch = self._core.committer.batch
@@ -258,7 +257,7 @@ class SubscribeHandler:
     ) -> int:
         """One filter. Returns the granted QoS; raises its reason code."""
         core = self._core
-        own_replay_us, name = split_replay_filter(requested.filter, step_us=self._time_step_us)
+        own_replay_us, name = split_replay_filter(requested.filter)
         if own_replay_us >= 0:
             replay_us = own_replay_us
         parsed = parse_filter(core, name, where)

@@ -113,7 +113,8 @@ class SubscriptionChanges:
         sub = msgspec.structs.replace(sub, since_offset=fence)
         progress: BackfillProgress | None = None
         if replay_us >= 0:
-            progress = BackfillProgress(False, "", 0, max(0, replay_us - 1))
+            after = core.database.capabilities.offset_before(replay_us)
+            progress = BackfillProgress(False, "", 0, after)
         elif wants_retained:
             after = fence
             if existing is not None and existing.backfill is not None:

@@ -93,7 +93,8 @@ class SharedSubscriptions(GroupOwners):
         if group is None:
             position = core.dispatcher.offset
             if replay_us >= 0:
-                position = min(max(0, replay_us - 1), position)
+                before = core.database.capabilities.offset_before(replay_us)
+                position = min(before, position)
             record = GroupRecord(
                 sub.group,
                 sub.filter,

@@ -148,12 +148,12 @@ class MessageOperations:
         if position and not (position.isascii() and position.isdecimal() and len(position) < 19):
             raise Refused("bad_request", "the cursor is not one of this list")
         try:
-            begin_us = parse_time(request.from_, now_us) if request.from_ else 1
-            after = begin_us - begin_us % self._services.database.capabilities.time_step_us - 1
+            begin_us = parse_time(request.from_, now_us) if request.from_ else 0
             until = parse_time(request.until, now_us) if request.until else last
         except ValueError as error:
             raise Refused("bad_request", str(error)) from error
-        return int(position) if position else max(0, after), min(until, last)
+        after = self._services.database.capabilities.offset_before(begin_us)
+        return int(position) if position else after, min(until, last)
 
 
 def _nothing(topic: str) -> Refused:
