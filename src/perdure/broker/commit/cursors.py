@@ -113,16 +113,18 @@ class CursorWriter:
             self._scheduler.call_later(TRIM_INTERVAL_US, self._trim_timer_over)
         return True
 
-    def group_moved(self, group: GroupSubscriber) -> None:
-        """A group's position has moved; it is written like a cursor."""
-        self._dirty_groups[group] = None
-        self._start_position_timer()
+    def group_moved(self, group: GroupSubscriber, *, gives: bool = False) -> None:
+        """A group's position has moved; it is written like a cursor.
 
-    def group_gave(self, group: GroupSubscriber) -> None:
-        """A group's position goes with what the open batch has of it: either counts with the
-        other."""
-        self._dirty_groups.pop(group, None)
-        self._giving_groups[group] = None
+        Args:
+            gives: the open batch has something of it, and the position goes with that: either
+                counts with the other.
+        """
+        if gives:
+            self._dirty_groups.pop(group, None)
+            self._giving_groups[group] = None
+        elif group not in self._giving_groups:
+            self._dirty_groups[group] = None
         self._start_position_timer()
 
     def forget(self, session: Subscriber) -> None:

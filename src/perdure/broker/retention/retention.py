@@ -345,7 +345,7 @@ class Retention:
                     count += 1
             after = page.through_offset
             group.position = after
-            core.cursors.group_gave(group)
+            core.cursors.group_moved(group, gives=True)
             await core.pipeline.committed()
             await core.yield_to_loop()
         return count

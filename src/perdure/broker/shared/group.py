@@ -179,10 +179,7 @@ class SharedGroup(OwnedGroup):
             count = stop
             self.position = messages[count - 1].offset
         shares.hand_over()
-        if has_shares:
-            self._core.cursors.group_gave(self)
-        else:
-            self._core.cursors.group_moved(self)
+        self._core.cursors.group_moved(self, gives=has_shares)
         return count
 
     def wants(self, message: Message) -> bool:
@@ -212,7 +209,7 @@ class SharedGroup(OwnedGroup):
         self.where = where
         if in_router:
             core.router.put_group(self)
-        core.cursors.group_gave(self)
+        core.cursors.group_moved(self, gives=True)
         core.pipeline.schedule()
 
     def use(self, members: list[LocalMember]) -> None:
@@ -317,11 +314,8 @@ class SharedGroup(OwnedGroup):
 
     def _give(self, member: GroupMember, message: Message) -> None:
         """Give a recorded message to a member; the position has moved past it."""
-        cursors = self._core.cursors
-        if member.sub.qos and message.qos:
-            cursors.group_gave(self)
-        else:
-            cursors.group_moved(self)
+        lasts = member.sub.qos > 0 and message.qos > 0
+        self._core.cursors.group_moved(self, gives=lasts)
         self._giver.give(member, message)
 
     async def _run(self) -> None:

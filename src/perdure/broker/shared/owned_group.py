@@ -96,7 +96,7 @@ class OwnedGroup(GroupSubscriber):
             self._members_elsewhere.serve(self)
         else:
             self._members_elsewhere.drop(self)
-        self._core.cursors.group_gave(self)
+        self._core.cursors.group_moved(self, gives=True)
 
     def put(self, batch: Batch) -> None:
         """Add the record to a batch."""
