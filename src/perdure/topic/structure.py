@@ -302,8 +302,11 @@ class StructureTrie:
         is_dollar = topic.startswith("$")
         node = self._dollar_root if is_dollar else self._root
         missing = _missing(node, tokens)
-        if missing and (self.has_overflowed or len(self._nodes) + missing > FULL * self._nodes_max):
-            return self._overflowing(tokens, is_dollar=is_dollar)
+        overflows = missing > 0 and (
+            self.has_overflowed or len(self._nodes) + missing > FULL * self._nodes_max
+        )
+        if overflows:
+            node = self._dollar_overflow if is_dollar else self._overflow
         levels: list[str] = []
         varying: list[str] = []
         changed: dict[int, Node] = {}
@@ -315,7 +318,8 @@ class StructureTrie:
                 if child is None:
                     threshold = thresholds[min(depth, len(thresholds) - 1)]
                     varies = (
-                        len(node.children) >= threshold
+                        overflows
+                        or len(node.children) >= threshold
                         or len(self._nodes) >= self._nodes_max
                         or len(token) > TOKEN_LENGTH_MAX
                     )
@@ -325,32 +329,13 @@ class StructureTrie:
                     varying.append(token)
             levels.append(child.token)
             node = child
-        # Something was missing, so the last node is new or was no stream.
-        node.levels = tuple(levels)
-        self._streams[node.node_id] = node
-        self._unpersisted[node.node_id] = node
-        changed[node.node_id] = node
-        created = tuple([each.record() for each in changed.values()])
-        return Resolved(node.node_id, tuple(varying), created)
-
-    def _overflowing(self, tokens: list[str], *, is_dollar: bool) -> Resolved:
-        """Resolve a topic for whose levels there is no room."""
-        node = self._dollar_overflow if is_dollar else self._overflow
-        created: list[Node] = []
-        for _ in tokens:
-            child = node.wildcard
-            if child is None:
-                child = self._add(node, PLUS)
-                created.append(child)
-            node = child
-        if not node.levels:
-            node.levels = (PLUS,) * len(tokens)
+        if not node.levels:  # in the overflow, nothing may be missing
+            node.levels = tuple(levels)
             self._streams[node.node_id] = node
             self._unpersisted[node.node_id] = node
-            if not created:
-                created.append(node)
-        records = tuple([each.record() for each in created])
-        return Resolved(node.node_id, tuple(tokens), records)
+            changed[node.node_id] = node
+        created = tuple([each.record() for each in changed.values()])
+        return Resolved(node.node_id, tuple(varying), created)
 
     def _add(self, parent: Node, token: str) -> Node:
         node = Node(self._next_id, parent.node_id, token)
