@@ -183,8 +183,7 @@ def _read_of_several(part: Part, remote: Remote, columns: Sequence[str]) -> Iter
     Slices are of one node, offsets are the same on all of them. So another one plans the part's
     range anew, and what has been given by then is left out.
     """
-    wanted = [*columns, *(() if "offset" in columns else ("offset",))]
-    taken = Taken()
+    taken = Taken(columns)
     patience = Patience(remote.wait_s)
     planned: Part | None = part
     while True:
@@ -193,13 +192,12 @@ def _read_of_several(part: Part, remote: Remote, columns: Sequence[str]) -> Iter
             try:
                 asked = planned or _planned_at(part, each)
                 planned = None
-                query = _row_query(asked, wanted, each.compression)
+                query = _row_query(asked, taken.wanted, each.compression)
                 for batch in read_rows(each, query, patience=Patience(0)):
                     patience.reset()
-                    fresh = taken.fresh(batch)
+                    fresh = taken.take(batch)
                     if fresh.num_rows:
-                        yield fresh.select(list(columns))
-                    taken.add(batch)
+                        yield fresh
             except StorageUnavailable as error:
                 problem = error.message
                 taken.has_failed = True
@@ -228,19 +226,30 @@ def _planned_at(part: Part, remote: Remote) -> Part:
 
 @final
 class Taken:
-    """The offsets of rows that were given, for somebody who has to begin anew."""
+    """The offsets of rows that were given, for somebody who has to begin anew.
 
-    def __init__(self) -> None:
+    Args:
+        columns: that are given, in order.
+
+    Attributes:
+        has_failed: reading has begun anew.
+        wanted: columns to read for them.
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
         self.has_failed = False
+        self.wanted = [*columns, *(() if "offset" in columns else ("offset",))]
+        self._columns = list(columns)
         self._offsets: list[Any] = []
 
-    def add(self, batch: Any) -> None:
-        """These rows were given."""
+    def take(self, batch: Any) -> Any:
+        """Those rows that were not given yet, which are now; before a failure all of them."""
+        fresh = self._fresh(batch).select(self._columns)
         # A copy: a column keeps all of its batch in memory.
         self._offsets.append(batch.column("offset").to_numpy().copy())
+        return fresh
 
-    def fresh(self, batch: Any) -> Any:
-        """Those rows that were not given yet; before a failure all of them are."""
+    def _fresh(self, batch: Any) -> Any:
         if not self.has_failed or not self._offsets:
             return batch
         import pyarrow as pa

@@ -35,18 +35,16 @@ def read(part: history.AnyPart, columns: Sequence[str], options: ReadOptions) ->
     if not isinstance(part, Part) or not options.catalog:
         yield from history.read(part, columns)
         return
-    wanted = [*columns, *(() if "offset" in columns else ("offset",))]
-    taken = Taken()
+    taken = Taken(columns)
     left: Sequence[history.AnyPart] = [part]
     seam = part.slices[0].after_offset
     while True:
         try:
             for each in left:
-                for batch in history.read(each, wanted):
-                    fresh = taken.fresh(batch)
+                for batch in history.read(each, taken.wanted):
+                    fresh = taken.take(batch)
                     if fresh.num_rows:
-                        yield fresh.select(list(columns))
-                    taken.add(batch)
+                        yield fresh
         except StorageUnavailable:
             taken.has_failed = True
             with log_index.opened(options) as index:
