@@ -5,7 +5,8 @@ with one byte each, some thousands. So a listener's TLS stops after ``RECORDS_PE
 nothing more had come; the shell reads the others in slices of the turns that follow.
 
 Invariant: a transport is not left with records that nobody reads: ``is_behind`` says so until
-``read_some`` has found the end of them.
+``read_some`` has found the end of them. They outlive the transport, which uvloop closes as soon as
+the peer has closed its side, paused or not.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class MeteredTls(ssl.SSLObject):
             self._left = RECORDS_PER_SLICE
 
     def read_some(self) -> bytes:
-        """Read a slice of what reading was stopped before.
+        """Read a slice of what reading was stopped before, or of what came while nobody read.
 
         Raises:
             SSLError: the peer has broken the protocol.
@@ -76,6 +77,7 @@ class MeteredTls(ssl.SSLObject):
                     break
                 pieces.append(piece)
             else:
+                self.is_behind = True
                 return b"".join(pieces)
         except ssl.SSLWantReadError:
             pass

@@ -42,8 +42,7 @@ class TcpShell(TransportShell):
         """Close after what was written has been flushed."""
         if self._closing:
             return
-        self._closing = True
-        if not self._transport.is_closing():
+        if self._stop():
             self._timer = close_gently(self._transport, self._loop, self._settings.close_timeout_s)
 
     # Inside.

@@ -3,6 +3,11 @@
 A shell is an ``asyncio.Protocol`` by its methods, not by inheritance: compiled, a class with a base
 that is not would be an ordinary one. It knows nothing of MQTT.
 
+A client that hangs up has said what came before: what of it was not processed yet (records that
+are left, frames that are left, packets that the connection keeps) is, and its loss is told after
+that. A transport that has nothing between itself and the kernel does so by itself, since it sees
+no end while reading is paused; TLS sees it at once.
+
 Invariant: nothing is received after ``close``; the handler and then the listener are told exactly
 once that the transport is lost; whatever raises in between costs this connection alone.
 """
@@ -46,7 +51,10 @@ class TransportShell:
         "_closing",
         "_dropped_bytes",
         "_factory",
+        "_is_gone",
+        "_is_unread",
         "_loop",
+        "_loss",
         "_lost",
         "_owner",
         "_settings",
@@ -77,7 +85,13 @@ class TransportShell:
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._dropped_bytes = 0
+        self._is_gone = False
+        """The transport is lost; the connection may not know yet."""
+        self._is_unread = False
+        """The peer takes nothing of what is written."""
+        self._loss: BaseException | None = None
         self._lost = False
+        """The connection knows."""
         self._wants = True
         """The connection wants to be given what comes."""
         self._tls: MeteredTls | None = None
@@ -131,6 +145,7 @@ class TransportShell:
 
     def pause_writing(self) -> None:
         """Pass the high-water mark on."""
+        self._is_unread = True
         try:
             self.handler.pause_writing()
         except Exception as error:  # noqa: BLE001 - the invariant of the module
@@ -138,20 +153,33 @@ class TransportShell:
 
     def resume_writing(self) -> None:
         """Pass the low-water mark on."""
+        self._is_unread = False
         try:
             self.handler.resume_writing()
         except Exception as error:  # noqa: BLE001 - the invariant of the module
             self._broke(error)
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        """Let go of the transport; tell the connection when it has been given all that came."""
+        if self._is_gone:
+            return
+        self._is_gone = True
+        self._loss = exc
+        self._transport = NO_TRANSPORT
+        if self._closing or self._is_unread or (self._wants and self._tls is None):
+            self._tell()
+        elif self._wants:
+            self._read_records_later()
+
+    def _tell(self) -> None:
         """Tell the connection, then the listener, and let go of both ends; once."""
         if self._lost:
             return
         self._lost = self._closing = True
         self._set_timer(None)
         self._tls = self._turns = None
-        self._transport = NO_TRANSPORT
         handler, self.handler = self.handler, NO_HANDLER
+        exc, self._loss = self._loss, None
         try:
             self._tell_lost(handler, exc)
         except Exception as error:  # noqa: BLE001 - the invariant of the module
@@ -163,7 +191,7 @@ class TransportShell:
 
     def abort(self) -> None:
         """Close at once and drop what was not sent."""
-        self._closing = True
+        self._stop()
         if self._transport is not None:
             self._transport.abort()
 
@@ -183,6 +211,8 @@ class TransportShell:
 
     def has_ended(self) -> bool:
         """Whether the peer has hung up and nothing is left to read; of TLS its last word is."""
+        if self._is_gone:
+            return self._tls is None
         if self._transport.is_closing():
             return True
         # Of uvloop's there is no more than the descriptor.
@@ -221,6 +251,12 @@ class TransportShell:
     def _read_transport(self, reads: bool) -> None:
         """Whether the transport is to give what comes."""
         self._wants = reads
+        if self._is_gone:
+            if reads and self._tls is not None:
+                self._read_records_later()
+            elif reads:
+                self._loop.call_soon(self._tell)
+            return
         if self._transport.is_closing():
             return
         if not reads:
@@ -239,7 +275,7 @@ class TransportShell:
         """Read a slice of the records that are left, past the transport, which reads all or none:
         it would drop them at the peer's end."""
         tls = self._tls
-        if tls is None or self._transport.is_closing() or not self._wants:
+        if tls is None or not self._wants or (self._transport.is_closing() and not self._is_gone):
             return
         try:
             data = tls.read_some()
@@ -248,12 +284,25 @@ class TransportShell:
             return
         if data:
             self._take(data)
-        if tls.is_over:
+        if self._is_gone:
+            if tls.is_over or not tls.is_behind:
+                self._tls = None
+            if self._wants:
+                self._read_transport(True)
+        elif tls.is_over:
             # uvloop sees no end that was read here; after that of the socket it waits for the one.
             self._transport.resume_reading()
             self._transport.close()
         elif self._wants:
             self._read_transport(True)
+
+    def _stop(self) -> bool:
+        """Give the connection nothing more; whether there is a transport left to close."""
+        self._closing = True
+        if self._is_gone:
+            self._loop.call_soon(self._tell)
+            return False
+        return self._transport is not None and not self._transport.is_closing()
 
     def _drop(self, size: int) -> None:
         """Count what comes after the end; of who sends on and on no more is read.

@@ -263,16 +263,14 @@ class WebSocketShell(TransportShell):
 
     def _finish(self) -> None:
         """Both sides have said all: close the transport."""
-        self._closing = True
-        if not self._transport.is_closing():
+        if self._stop():
             self._set_timer(
                 close_gently(self._transport, self._loop, self._settings.close_timeout_s)
             )
 
     def _begin_closing(self) -> None:
         """Wait for the peer's end of the closing handshake, but not for ever."""
-        self._closing = True
-        if not self._transport.is_closing():
+        if self._stop():
             # The peer's Close frame must be read even if the connection had paused.
             self._is_paused = False
             self._read_on()

@@ -98,17 +98,62 @@ async def test_records_of_one_byte_are_read_in_slices(
     await connection.until(lambda c: len(c.received) == 2 * COUNT + (1 << 20))
 
 
+@pytest.mark.parametrize("count", [COUNT, 8 * COUNT])
 @pytest.mark.parametrize("closes", [True, False])
 async def test_a_client_that_leaves_has_said_it_all(
-    bench: Bench, certificates: Certificates, peer: Peer, closes: bool
+    bench: Bench, certificates: Certificates, peer: Peer, closes: bool, count: int
 ) -> None:
     """Its last packets and the DISCONNECT are behind the slice when the end of it is seen."""
     connection = await opened(bench, certificates, peer)
-    peer.send(numbered(COUNT))
+    peer.send(numbered(count))
     peer.leave(closes=closes)
     await connection.until(lambda c: c.lost)
-    assert connection.received == numbered(COUNT)
+    assert connection.received == numbered(count)
     assert connection.lost == [None]
+
+
+async def left_while_it_waits(
+    bench: Bench, certificates: Certificates, peer: Peer, count: int
+) -> Recorder:
+    """A connection that wants nothing now, of a client that has sent all and closed."""
+    connection = await opened(bench, certificates, peer)
+    connection.stop_after = 1
+    peer.send(b"\0")
+    await connection.until(lambda c: c.chunks)
+    peer.send(numbered(count))
+    peer.leave(closes=True)
+    # No turn of the loop after the one that sees the end may tell of it.
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not connection.lost
+    return connection
+
+
+@pytest.mark.parametrize("count", [1, COUNT])
+async def test_who_waits_is_given_what_a_client_has_said_before_it_left(
+    bench: Bench, certificates: Certificates, peer: Peer, count: int
+) -> None:
+    """A QoS 0 PUBLISH and the DISCONNECT come while commits are behind."""
+    connection = await left_while_it_waits(bench, certificates, peer, count)
+    connection.stream.resume_reading()
+    await connection.until(lambda c: c.lost)
+    assert connection.received == b"\0" + numbered(count)
+    assert connection.lost == [None]
+
+
+@pytest.mark.parametrize("ends", ["abort", "close"])
+async def test_who_waits_may_end_a_client_that_has_left(
+    bench: Bench, certificates: Certificates, peer: Peer, ends: str
+) -> None:
+    connection = await left_while_it_waits(bench, certificates, peer, COUNT)
+    connection.stream.write(b"into the void")
+    getattr(connection.stream, ends)()
+    await connection.until(lambda c: c.lost)
+    connection.stream.resume_reading()
+    await asyncio.sleep(0)
+    assert connection.received == b"\0"
+    assert len(connection.lost) == 1
+    assert not bench.listeners[0].connections
 
 
 async def test_who_wants_nothing_is_given_nothing(
