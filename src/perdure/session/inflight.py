@@ -5,6 +5,8 @@ in a row, so what is in flight at the same time nearly always has different plac
 not, the table grows, within reason: a client that keeps one message for ever while others go round
 must not make it large. What finds its place taken then is a *stray*, in a dict. So a look-up is one
 index, and a table for a window of 16 takes 128 bytes, where a dict takes five times that.
+
+What was sent once, with QoS 1 and without RETAIN, is not in the table: see ``sent_runs``.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import mypyc_attr
 
 from perdure.model import Message
+from perdure.session.sent_runs import SentRun, SentRuns
 from perdure.session.seqno import PACKET_IDS
 
 if TYPE_CHECKING:
@@ -124,59 +127,72 @@ class Inflight:
 
     Attributes:
         count: how many there are.
+        runs: those that have no object of their own; ``count`` counts them too.
     """
 
-    __slots__ = ("_mask", "_places", "_strays", "count")
+    __slots__ = ("_mask", "_places", "_strays", "count", "runs")
 
     def __init__(self) -> None:
         self.count: int = 0
+        self.runs: SentRuns = SentRuns()
         self._places: list[Delivery | None] = _NO_PLACES
         self._mask: int = 0
         """Places less one; 0 = the table is shared."""
         self._strays: dict[int, Delivery] | None = None
 
     def get(self, packet_id: int) -> Delivery | None:
-        """What has this packet identifier, or None."""
+        """What has this packet identifier, or None; to be read only, if its QoS is 1."""
+        delivery = self._in_table(packet_id)
+        if delivery is not None:
+            return delivery
+        run = self.runs.find(packet_id)
+        return None if run is None else _first_of(run)
+
+    def _in_table(self, packet_id: int) -> Delivery | None:
         delivery = self._places[packet_id & self._mask]
         if delivery is not None and delivery.packet_id == packet_id:
             return delivery
         return None if self._strays is None else self._strays.get(packet_id)
 
     def add(self, delivery: Delivery) -> None:
-        """Add a delivery; nothing in flight has its packet identifier."""
+        """Add a delivery; nothing in flight has its packet identifier.
+
+        Its serial number is above all others, or it may have been sent before.
+        """
+        self.count += 1
+        if delivery.qos == 1 and not (delivery.retain or delivery.dup):
+            self.runs.add(
+                delivery.serial, delivery.offset, 1, delivery.identifiers, delivery.group_key
+            )
+            return
         place = delivery.packet_id & self._mask
         if self._mask and self._places[place] is None and self._strays is None:
             self._places[place] = delivery
-            self.count += 1
             return
-        assert self.get(delivery.packet_id) is None
-        self.count += 1
+        assert self._in_table(delivery.packet_id) is None
         if not self._mask or self._places[place] is not None:
             self._grow()
         self._place(delivery)
 
     def take(self, packet_id: int) -> Delivery | None:
-        """``get`` and ``remove``."""
-        place = packet_id & self._mask
-        delivery = self._places[place]
-        if delivery is not None and delivery.packet_id == packet_id and self._mask < _PLACES_KEPT:
-            self._places[place] = None
-            self.count -= 1
+        """``get``, and it is settled."""
+        delivery = self._in_table(packet_id)
+        if delivery is not None:
+            self._remove(delivery)
             return delivery
-        found = self.get(packet_id)
-        if found is not None:
-            self.remove(found)
-        return found
+        run = self.runs.take(packet_id)
+        if run is None:
+            return None
+        self.count -= 1
+        return _first_of(run)
 
-    def remove(self, delivery: Delivery) -> None:
-        """Take a delivery out that is in flight."""
+    def _remove(self, delivery: Delivery) -> None:
         place = delivery.packet_id & self._mask
         if self._places[place] is delivery:
             self._places[place] = None
         else:
             strays = self._strays
             assert strays is not None
-            assert strays[delivery.packet_id] is delivery
             del strays[delivery.packet_id]
             if not strays:
                 self._strays = None
@@ -186,7 +202,19 @@ class Inflight:
             self._mask = 0
 
     def values(self) -> list[Delivery]:
-        """Everything in flight."""
+        """Everything in flight; to be read only, as of ``get``."""
+        found = self._table()
+        for run in self.runs.runs():
+            found += [_first_of(run.part(at, 1)) for at in range(run.count)]
+        return found
+
+    def released(self) -> list[int]:
+        """Serial numbers of what is in state RELEASED."""
+        if not self._mask:
+            return []
+        return [delivery.serial for delivery in self._table() if delivery.state == RELEASED]
+
+    def _table(self) -> list[Delivery]:
         found = [delivery for delivery in self._places if delivery is not None]
         if self._strays is not None:
             found += self._strays.values()
@@ -206,9 +234,13 @@ class Inflight:
         size = max(2 * (self._mask + 1), _PLACES_MIN)
         if size > max(_PLACES_MIN, _PLACES_PER_DELIVERY * self.count):
             return
-        held = self.values()
+        held = self._table()
         self._places = [None] * size
         self._mask = size - 1
         self._strays = None
         for delivery in held:
             self._place(delivery)
+
+
+def _first_of(run: SentRun) -> Delivery:
+    return Delivery(None, 1, False, run.identifiers, run.offset, run.serial, run.group_key)

@@ -20,12 +20,16 @@ identifier that is not in flight: it may answer something from before a crash.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from perdure.model import Cursor, InboxEntry, Message
 from perdure.mqtt.errors import ProtocolViolation
+from perdure.mqtt.puback_run import PUBACK_SIZE, PubackRun
 from perdure.session.inflight import RELEASED, SENT, Delivery, Inflight
 from perdure.session.seqno import PACKET_IDS, packet_id_of
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 ACK_UNKNOWN: Final = 0
 """The identifier is not in flight."""
@@ -142,6 +146,30 @@ class Outbound:
         self._wait(delivery)
         return None
 
+    def offer_plain(self, offset: int, identifiers: tuple[int, ...], group_key: str) -> int:
+        """As ``offer`` for a message of QoS 1 without RETAIN that is sent at once.
+
+        Returns:
+            Its packet identifier; 0 = it has to be offered, and nothing has changed.
+        """
+        serial = self.next_serial
+        inflight = self.inflight
+        if (
+            self.pending is not _NONE_PENDING
+            or inflight.count >= self.window_max
+            or serial > self.acked_serial + PACKET_IDS
+            or serial <= self.sent_serial
+            or offset <= self._maybe_sent_offset
+            or self._old_settled
+            or self._old_released
+        ):
+            return 0
+        inflight.runs.add(serial, offset, 1, identifiers, group_key)
+        inflight.count += 1
+        self.next_serial = serial + 1
+        self.sent_serial = serial
+        return (serial - 1) % PACKET_IDS + 1
+
     def room_for_run(self, offset: int) -> int:
         """How many messages from ``offset`` on ``offer_run`` takes: 0 if something waits before
         them, or if an earlier connection may have sent them."""
@@ -173,10 +201,18 @@ class Outbound:
             messages: at most ``room_for_run``.
         """
         inflight = self.inflight
+        count = len(messages)
         serial = self.next_serial
-        for message in messages:
-            inflight.add(Delivery(None, 1, False, identifiers, message.offset, serial, ""))
-            serial += 1
+        first = messages[0].offset
+        if messages[-1].offset - first == count - 1:
+            # Of one commit, all of which the client is sent: most are.
+            inflight.runs.add(serial, first, count, identifiers, "")
+            serial += count
+        else:
+            for message in messages:
+                inflight.runs.add(serial, message.offset, 1, identifiers, "")
+                serial += 1
+        inflight.count += count
         self.next_serial = serial
         self.sent_serial = serial - 1
 
@@ -185,10 +221,9 @@ class Outbound:
         inflight = self.inflight
         serial = self.next_serial
         for entry in entries:
-            inflight.add(
-                Delivery(None, 1, False, entry.identifiers, entry.offset, serial, entry.group_key)
-            )
+            inflight.runs.add(serial, entry.offset, 1, entry.identifiers, entry.group_key)
             serial += 1
+        inflight.count += len(entries)
         self.next_serial = serial
         self.sent_serial = serial - 1
 
@@ -259,8 +294,38 @@ class Outbound:
     def settle_unsent(self, delivery: Delivery) -> None:
         """Settle a delivery that ``offer`` or ``next_to_send`` gave out and that cannot be sent
         (expired, too large for the client, not authorised any more)."""
-        self.inflight.remove(delivery)
+        self.inflight.take(delivery.packet_id)
         self._settle(delivery.serial, delivery.offset)
+
+    def acknowledge_run(self, run: PubackRun) -> bool:
+        """PUBACKs one behind the other, most of them in the order of what they answer.
+
+        Returns:
+            Whether they settled anything that a shared group gave.
+
+        Raises:
+            ProtocolViolation: as of ``acknowledge``; those before it count.
+        """
+        raw = run.raw
+        inflight = self.inflight
+        of_group = False
+        at: i64 = 0
+        end: i64 = len(raw)
+        while at < end:
+            serial = self.acked_serial + 1
+            settled = inflight.runs.settle_in_order(raw, at, serial)
+            if settled is None:
+                delivery = self.acknowledge(raw[at + 2] << 8 | raw[at + 3])
+                of_group |= delivery is not None and bool(delivery.group_key)
+                at += PUBACK_SIZE
+                continue
+            of_group |= bool(settled.group_key)
+            count = settled.serial - serial
+            inflight.count -= count
+            self.acked_serial += count - 1
+            self._settle(settled.serial - 1, settled.offset - 1)
+            at += count * PUBACK_SIZE
+        return of_group
 
     def acknowledge(self, packet_id: int) -> Delivery | None:
         """PUBACK. Returns the delivery that it settled, None for an unknown identifier."""
@@ -271,13 +336,7 @@ class Outbound:
         if delivery.qos != 1:
             inflight.add(delivery)
             raise ProtocolViolation("PUBACK for a QoS 2 message")
-        serial = delivery.serial
-        if serial == self.acked_serial + 1 and not self._settled and not self._gaps:
-            self.acked_serial = serial
-            self.acked_offset = delivery.offset
-            self.dirty = True
-        else:
-            self._settle(serial, delivery.offset)
+        self._settle(delivery.serial, delivery.offset)
         return delivery
 
     def receive(self, packet_id: int, *, failed: bool) -> int:
@@ -289,7 +348,7 @@ class Outbound:
             raise ProtocolViolation("PUBREC for a QoS 1 message")
         if delivery.state == SENT:
             if failed:
-                self.inflight.remove(delivery)
+                self.inflight.take(packet_id)
                 self._settle(delivery.serial, delivery.offset)
                 return ACK_SETTLED
             delivery.state = RELEASED
@@ -303,7 +362,7 @@ class Outbound:
             return ACK_UNKNOWN
         if delivery.qos != 2 or delivery.state != RELEASED:
             raise ProtocolViolation("PUBCOMP without PUBREL")
-        self.inflight.remove(delivery)
+        self.inflight.take(packet_id)
         self._settle(delivery.serial, delivery.offset)
         return ACK_SETTLED
 
@@ -356,7 +415,7 @@ class Outbound:
             settled: tuple[int, ...] = ()
         else:
             settled = tuple(sorted([*self._settled, *self._old_settled]))
-        released = [d.serial for d in self.inflight.values() if d.state == RELEASED]
+        released = self.inflight.released()
         if released or self._old_released:
             released = sorted([*released, *self._old_released])
         return Cursor(

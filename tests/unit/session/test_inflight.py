@@ -11,8 +11,8 @@ from perdure.session.inflight import Delivery, Inflight
 from perdure.session.seqno import PACKET_IDS
 
 
-def _delivery(serial: int) -> Delivery:
-    return Delivery(Message("t", b"12345"), 1, False, (), serial * 10, serial, "")
+def _delivery(serial: int, *, qos: int = 2) -> Delivery:
+    return Delivery(Message("t", b"12345"), qos, False, (), serial * 10, serial, "")
 
 
 def _check(inflight: Inflight, expected: dict[int, Delivery]) -> None:
@@ -21,7 +21,15 @@ def _check(inflight: Inflight, expected: dict[int, Delivery]) -> None:
         d.serial for d in expected.values()
     )
     for packet_id, delivery in expected.items():
-        assert inflight.get(packet_id) is delivery
+        found = inflight.get(packet_id)
+        assert found is not None
+        if delivery.qos == 2:
+            assert found is delivery
+        assert (found.serial, found.offset, found.qos) == (
+            delivery.serial,
+            delivery.offset,
+            delivery.qos,
+        )
 
 
 def test_a_delivery_knows_its_size_until_it_was_sent() -> None:
@@ -58,7 +66,7 @@ def test_one_that_stays_is_kept_while_all_others_go_round() -> None:
         inflight.add(delivery)
         assert inflight.get(1) is kept
         assert inflight.get(serial) is delivery
-        inflight.remove(delivery)
+        assert inflight.take(serial) is delivery
         assert inflight.get(serial) is None
     _check(inflight, {1: kept})
     assert len(inflight._places) <= 16
@@ -71,8 +79,8 @@ def test_all_identifiers_at_once() -> None:
         delivery = expected[serial] = _delivery(serial)
         inflight.add(delivery)
     _check(inflight, expected)
-    for delivery in expected.values():
-        inflight.remove(delivery)
+    for packet_id in expected:
+        inflight.take(packet_id)
     _check(inflight, {})
     assert len(inflight._places) == 1
 
@@ -88,35 +96,38 @@ def test_strays_get_places_when_the_table_grows() -> None:
         _check(inflight, expected)
     assert inflight._strays
     for serial in [4_097, 1, *serials[50:], 12_289, 8_193, *serials[4:50]]:
-        inflight.remove(expected.pop(serial))
+        assert inflight.take(serial) is expected.pop(serial)
         _check(inflight, expected)
     assert inflight._strays is None
 
 
 @pytest.mark.parametrize("window", [1, 7, 8, 9, 16, 100])
 @pytest.mark.parametrize("seed", range(3))
-def test_any_order(window: int, seed: int) -> None:
+@pytest.mark.parametrize("qualities", [[1], [2], [1, 1, 1, 2]])
+def test_any_order(window: int, seed: int, qualities: list[int]) -> None:
     """Against a dict, through the end of the identifiers."""
     chance = random.Random(seed)
     inflight, expected = Inflight(), dict[int, Delivery]()
     serial = PACKET_IDS - 300
     for _ in range(2_000):
         if len(expected) < window and chance.random() < 0.6:
-            delivery = _delivery(serial)
+            delivery = _delivery(serial, qos=chance.choice(qualities))
             serial += 1
             inflight.add(delivery)
             expected[delivery.packet_id] = delivery
         elif expected:
             delivery = expected.pop(chance.choice(list(expected)))
-            if chance.random() < 0.5:
-                inflight.remove(delivery)
-            else:
-                assert inflight.take(delivery.packet_id) is delivery
-                assert inflight.take(delivery.packet_id) is None
+            taken = inflight.take(delivery.packet_id)
+            assert taken is not None
+            assert (taken.serial, taken.offset) == (delivery.serial, delivery.offset)
+            assert inflight.take(delivery.packet_id) is None
         if not serial % 10:
             _check(inflight, expected)
         packet_id = chance.randint(1, PACKET_IDS)
-        assert inflight.get(packet_id) is expected.get(packet_id)
+        found = inflight.get(packet_id)
+        assert (None if found is None else found.packet_id) == (
+            packet_id if packet_id in expected else None
+        )
 
 
 def test_an_identifier_is_in_flight_once() -> None:
@@ -124,5 +135,15 @@ def test_an_identifier_is_in_flight_once() -> None:
     inflight.add(_delivery(1))
     with pytest.raises(AssertionError):
         inflight.add(_delivery(1 + PACKET_IDS))
-    with pytest.raises(AssertionError):
-        inflight.remove(_delivery(1))
+
+
+def test_what_may_have_been_sent_before_has_an_object() -> None:
+    """It is sent again with DUP, and what was retained with RETAIN."""
+    inflight = Inflight()
+    again, retained = _delivery(1, qos=1), Delivery(None, 1, True, (), 20, 2, "")
+    again.dup = True
+    inflight.add(again)
+    inflight.add(retained)
+    assert inflight.get(1) is again
+    assert inflight.get(2) is retained
+    assert not inflight.runs.runs()

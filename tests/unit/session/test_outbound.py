@@ -110,7 +110,9 @@ def test_a_message_that_is_never_acknowledged_holds_the_session_up() -> None:
     assert outbound.is_held_up()
     assert outbound.inflight.count == 1
     assert _offer(outbound, PACKET_IDS + 1) is None
-    assert outbound.oldest() is stuck
+    oldest = outbound.oldest()
+    assert oldest is not None
+    assert oldest.serial == stuck.serial
     outbound.acknowledge(stuck.packet_id)
     assert not outbound.is_held_up()
     assert outbound.next_to_send() is not None
@@ -223,7 +225,9 @@ def test_the_oldest_unacknowledged_message_bounds_the_span() -> None:
     assert _offer(outbound, 65_536) is None
     assert outbound.next_to_send() is None
     assert not outbound.has_room()
-    assert outbound.acknowledge(first.packet_id) is first
+    settled = outbound.acknowledge(first.packet_id)
+    assert settled is not None
+    assert settled.serial == first.serial
     following = outbound.next_to_send()
     assert following is not None
     assert (following.serial, following.packet_id) == (65_536, 1)

@@ -28,7 +28,7 @@ from perdure.model import Message
 from perdure.mqtt.aliases import InboundAliases
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Properties, Publish
 from perdure.mqtt.primitives import UINT16_BYTES
-from perdure.mqtt.puback_run import PUBACK_SIZE, PubackRun
+from perdure.mqtt.puback_run import PubackRun
 from perdure.mqtt.reason_codes import (
     PACKET_IDENTIFIER_NOT_FOUND,
     QOS_NOT_SUPPORTED,
@@ -343,14 +343,7 @@ class QosFlow(RefusingFlow):
         """As ``acknowledged`` for each of them; what they have moved is looked at once."""
         session = self._connection.session
         assert session is not None
-        raw = run.raw
-        outbound = session.outbound
-        of_group = False
-        for at in range(PUBACK_SIZE - 2, len(raw), PUBACK_SIZE):
-            delivery = outbound.acknowledge(raw[at] << 8 | raw[at + 1])
-            if delivery is not None and delivery.group_key:
-                of_group = True
-        if of_group:
+        if session.outbound.acknowledge_run(run):
             self._parts.group_owners.settled(session)
         self._moved(session)
 

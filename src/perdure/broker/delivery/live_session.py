@@ -244,19 +244,21 @@ class LiveSession(HeldSession):
             outbound.skip(offset)
             self.moved()
             return
+        if qos == 1 and not retain and not self.drop_note:
+            # What nearly every message is.
+            packet_id = outbound.offer_plain(offset, identifiers, group_key)
+            if packet_id:
+                result = self.sender.publish(
+                    message, 1, False, False, packet_id, identifiers, parts.pipeline.now_us
+                )
+                if result != SENT:
+                    plain = outbound.inflight.get(packet_id)
+                    assert plain is not None
+                    self.unsent(plain, result)
+                return
         delivery = outbound.offer(message, qos, retain, identifiers, offset, group_key)
-        if delivery is None:
-            return
-        if delivery.state == RELEASED or delivery.dup or self.drop_note:
+        if delivery is not None:
             self.transmit(delivery)
-            return
-        # As ``transmit``, for what nearly every delivery is.
-        delivery.message = None
-        result = self.sender.publish(
-            message, qos, retain, False, delivery.packet_id, identifiers, parts.pipeline.now_us
-        )
-        if result != SENT:
-            self.unsent(delivery, result)
 
     def deliver_entry(self, entry: InboxEntry) -> None:
         """Deliver an entry of the private stream that was dispatched now."""
