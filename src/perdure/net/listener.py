@@ -82,6 +82,10 @@ class _LoopTurns:
         """Run at the end of this turn of the loop."""
         asyncio.get_running_loop().call_soon(callback)
 
+    def call_later(self, delay_us: int, callback: Callable[[], None]) -> object:
+        """Run once after a delay, microseconds."""
+        return asyncio.get_running_loop().call_later(delay_us / 1_000_000, callback)
+
     def gate(self) -> Gate:
         """There is none."""
         raise UsageError("a listener has no long work")

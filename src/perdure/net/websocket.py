@@ -104,7 +104,9 @@ class WebSocketShell(TransportShell):
                 self._take_request(data)
             elif self._is_paused or self._is_waiting:
                 self._reader.keep(data)
-            elif len(data) > BULK_BYTES and self._owner.turn_budget.is_busy:
+            elif len(data) > BULK_BYTES and (
+                self._owner.turn_budget.is_busy or self._owner.turn_budget.rests()
+            ):
                 self._reader.keep(data)
                 self._read_transport(False)
                 self._go_on_later()

@@ -144,6 +144,7 @@ class Connection(EndingConnection):
             and (
                 parts.turn_budget.is_busy
                 or parts.turn_budget.is_spent
+                or parts.turn_budget.rests()
                 or self._turn == pipeline.number
                 or self._state == NEW
             )

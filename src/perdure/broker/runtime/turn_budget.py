@@ -57,10 +57,20 @@ measures them. A slice that was begun is finished."""
 TURN_US: Final = 4_000
 """Time that the messages of a turn may take to be written and handed out, microseconds, while
 clients send more than a few at a time. A saturated broker needs about 2 for each."""
+LIGHT_US: Final = 20
+"""Time that a message of who sends few may take, microseconds."""
+LIGHT_DELIVERY_US: Final = 2
+"""Time that each of its deliveries may, beyond the first."""
 LEARNT_US: Final = 2_000
 """Shorter turns say nothing of what a message takes."""
 NO_LIMIT: Final = 1 << 30
 """More messages than any turn takes."""
+REST_MIN_US: Final = 8_000
+"""A turn that is longer, by a message or two that nobody can part, is followed by a rest: as long
+a time in which no bulk is read, if there was anything else in it."""
+REST_MAX_US: Final = 50_000
+FEWEST: Final = 4
+"""Messages of a turn that could hardly have been fewer."""
 
 
 class TurnScheduler(Protocol):
@@ -68,6 +78,10 @@ class TurnScheduler(Protocol):
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Run at the end of this turn of the loop."""
+        ...
+
+    def call_later(self, delay_us: int, callback: Callable[[], None]) -> object:
+        """Run once after a delay, microseconds."""
         ...
 
     def gate(self) -> Gate:
@@ -219,6 +233,8 @@ class TurnBudget:
         "_clock",
         "_gates",
         "_is_scheduled",
+        "_is_woken",
+        "_rests_until_us",
         "_turn",
         "_turns",
         "_workers",
@@ -244,6 +260,9 @@ class TurnBudget:
         self.allowance: Allowance = Allowance()
         self.taken: int = 0
         """Messages since then of those who sent many."""
+        self._rests_until_us: int = 0
+        self._is_woken: bool = False
+        """A timer ends the rest for those who wait."""
 
     @property
     def is_busy(self) -> bool:
@@ -290,12 +309,39 @@ class TurnBudget:
             elapsed_us: time that this took.
         """
         if self.allowance.is_used and messages:
-            # The time belongs to those who send many as far as the messages do, or the work.
+            # The time belongs to those who send many as far as the messages do, or the work; or as
+            # the others, who send what is known to be little, can't have had it.
             many = min(self.taken, messages)
-            caused = many + min(self.gathered, work)
-            part = max(many / messages, caused / (messages + work))
+            work_of_many = min(self.gathered, work)
+            caused = many + work_of_many
+            light_us = (messages - many) * LIGHT_US + (work - work_of_many) * LIGHT_DELIVERY_US
+            part = max(
+                many / messages, caused / (messages + work), 1 - light_us / max(1, elapsed_us)
+            )
             self.allowance.took(many, elapsed_us, part=part)
+            if elapsed_us > REST_MIN_US and many <= FEWEST and messages > many:
+                rest_us = min(int(elapsed_us * part), REST_MAX_US)
+                self._rests_until_us = self._clock.monotonic_us() + rest_us
         self.taken = self.gathered = 0
+
+    def rests(self) -> bool:
+        """Whether no bulk is read for a while, for the sake of others; who waits here is called
+        when that is over."""
+        if not self._rests_until_us:
+            return False
+        left_us = self._rests_until_us - self._clock.monotonic_us()
+        if left_us <= 0:
+            self._rests_until_us = 0
+            return False
+        if not self._is_woken:
+            self._is_woken = True
+            self._turns.call_later(left_us, self._wake)
+        return True
+
+    def _wake(self) -> None:
+        self._is_woken = False
+        if self._workers:
+            self._schedule()
 
     async def step(self, owner: object) -> None:
         """Wait for a step of long work; owners take turns.
@@ -331,7 +377,8 @@ class TurnBudget:
             if gates:
                 self._gates[owner] = gates  # behind the other owners
         workers = self._workers
-        if workers:
+        rests = self.rests()
+        if workers and not rests:
             until_us = self._clock.monotonic_us() + LEFTOVER_US
             for _ in range(SLICES_MAX):
                 worker = workers.popleft()
@@ -341,5 +388,5 @@ class TurnBudget:
                     break
                 if self.deliveries >= DELIVERIES_MAX or self.is_spent:
                     break
-        if workers or self._gates:
+        if (workers and not rests) or self._gates:
             self._schedule()

@@ -9,7 +9,10 @@ from perdure.broker.runtime.turn_budget import (
     FEW,
     LEARNT_US,
     LEFTOVER_US,
+    FEWEST,
     NO_LIMIT,
+    REST_MAX_US,
+    REST_MIN_US,
     SLICE,
     SLICE_MIN,
     SLICES_MAX,
@@ -263,7 +266,9 @@ def test_the_time_of_a_turn_is_that_of_whose_messages_cause_the_work() -> None:
     assert _shared_turns(Hall(), gathered=25_000, others=45, work=25_000) == 1
     # Nor are those who send many cheap ones to blame for what others cause.
     assert _shared_turns(Hall(), gathered=0, others=45, work=25_000) == 10
-    assert _shared_turns(Hall(), gathered=0, others=45, work=0) == 10
+    # But to that what others send takes little: the rest of the time is theirs.
+    assert _shared_turns(Hall(), gathered=0, others=45, work=0) == 1
+    assert _shared_turns(Hall(), gathered=0, others=1_000, work=0) == 201
 
 
 def test_what_was_taken_is_enough_until_it_is_handed_out() -> None:
@@ -284,3 +289,59 @@ def test_what_was_taken_is_enough_until_it_is_handed_out() -> None:
         Beginning().had(UNITS_FIRST // 2 + 1, hall.shifts, turn)
     assert hall.shifts.is_spent
     assert not hall.shifts.is_full(1)
+
+
+def _ended(hall: Hall, *, many: int, others: int, elapsed_us: int) -> None:
+    """A turn in which one client sent ``many`` messages, or large ones."""
+    hall.shifts.many(many)
+    hall.shifts.handed_out(many + others, 0, elapsed_us)
+
+
+def test_a_message_that_takes_long_is_followed_by_a_rest_of_those_who_send_much() -> None:
+    hall = Hall()
+    _ended(hall, many=1, others=100, elapsed_us=20_000)
+    assert hall.shifts.rests()
+    Busy(hall, "a", 2)
+    Busy(hall, "b", 1)
+    hall.loop.run_ready()
+    assert hall.done == []
+    assert not hall.shifts.is_busy, "the loop may gather meanwhile"
+    began_us = hall.clock.monotonic_us()
+    assert hall.loop.run_until(lambda: len(hall.done) == 3, limit_us=REST_MAX_US)
+    assert hall.done == ["a", "b", "a"]
+    assert hall.clock.monotonic_us() - began_us == 18_000  # the others had 20 us each
+    assert not hall.shifts.rests()
+
+
+def test_who_is_alone_does_not_rest() -> None:
+    hall = Hall()
+    _ended(hall, many=1, others=0, elapsed_us=20_000)
+    assert not hall.shifts.rests()
+
+
+def test_nobody_rests_where_fewer_messages_are_the_remedy_or_none_is_needed() -> None:
+    hall = Hall()
+    _ended(hall, many=FEWEST + 1, others=100, elapsed_us=20_000)
+    assert not hall.shifts.rests()
+    _ended(hall, many=1, others=100, elapsed_us=REST_MIN_US)
+    assert not hall.shifts.rests()
+    hall.shifts.handed_out(100, 0, 20_000)  # nobody sent much
+    assert not hall.shifts.rests()
+
+
+def test_a_rest_has_an_end_and_steps_of_long_packets_have_none() -> None:
+    hall = Hall()
+    _ended(hall, many=1, others=1_000, elapsed_us=10_000_000)
+    steps = []
+
+    async def long_work() -> None:
+        for step in range(3):
+            await hall.shifts.step("s")
+            steps.append(step)
+
+    hall.scheduler.spawn(long_work(), name="long")
+    Busy(hall, "a", 1)
+    began_us = hall.clock.monotonic_us()
+    assert hall.loop.run_until(lambda: bool(hall.done), limit_us=2 * REST_MAX_US)
+    assert steps == [0, 1, 2]
+    assert hall.clock.monotonic_us() - began_us <= REST_MAX_US
