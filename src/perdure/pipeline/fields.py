@@ -10,8 +10,8 @@ Types are ``boolean``, ``long``, ``double`` and ``string``. Arrays, and objects 
 only ``long`` becomes ``double``. A value of another type is null in its column: columns are a view
 of the payload, which a table always keeps whole.
 
-Knows no files and no Spark. Invariant: what is in a column depends on the payload and the
-column's type alone, so that a file can be made again from the payloads in it.
+Knows no files and no Spark. Invariant: while rules are the same, what is in a column depends on the
+payload and the column's type alone, so that a file can be made again from the payloads in it.
 """
 
 from __future__ import annotations
@@ -154,12 +154,17 @@ def grown(known: Mapping[str, str], seen: Seen, declared: Mapping[str, str] = NO
     """The columns of a table after values were seen: its own, some of them wider, and new ones.
 
     New columns come in alphabetical order, whatever the order in which they were found; those that
-    a schema declares come first, in its order, and stay as it says.
+    a schema declares come first, in its order, and stay as it says: values do not change them, only
+    a later schema does.
     """
     found: Fields = dict(known)
     for name, kind in declared.items():
-        if len(found) < FIELDS_MAX:
-            found.setdefault(name, kind)
+        if name in found:
+            # A later schema may say so of a column that is there.
+            if (found[name], kind) == ("long", "double"):
+                found[name] = kind
+        elif len(found) < FIELDS_MAX:
+            found[name] = kind
     known = dict(found)
     for name, kinds in seen.items():
         if known.get(name) == "long" and kinds.get("double") and name not in declared:
@@ -196,6 +201,18 @@ def arrays(columns: Mapping[str, list[Any]], fields: Mapping[str, str], rows: in
         else:
             made.append(pa.array(map(_FITTING[kind], values), ARROW[kind], size=rows))
     return made
+
+
+def kept(rows: Any, fields: Mapping[str, str]) -> list[Any]:
+    """Arrow arrays of the fields, from columns of rows that were made before, maybe less wide."""
+    there = set(rows.schema.names)
+    return [
+        # A whole number beyond 53 bits becomes the nearest double, as it does out of a payload.
+        rows.column(name).cast(ARROW[kind], safe=False)
+        if name in there
+        else pa.nulls(rows.num_rows, ARROW[kind])
+        for name, kind in fields.items()
+    ]
 
 
 def misfits(seen: Seen, fields: Mapping[str, str]) -> int:

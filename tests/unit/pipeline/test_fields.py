@@ -108,6 +108,15 @@ def test_a_column_has_the_type_of_most_of_its_first_values() -> None:
     assert made([b'"a"', b'"b"'], {"value": "long"}) == {"value": [None, None]}
 
 
+def test_what_a_schema_declares_is_changed_by_a_later_schema_alone() -> None:
+    fractions = {"v": {"double": 3}}
+    assert fields.grown({}, {}, {"v": "long"}) == {"v": "long"}
+    assert fields.grown({"v": "long"}, fractions, {"v": "long"}) == {"v": "long"}
+    assert fields.grown({"v": "long"}, {}, {"v": "double"}) == {"v": "double"}
+    for known, declared in (("double", "long"), ("long", "string"), ("string", "double")):
+        assert fields.grown({"v": known}, fractions, {"v": declared}) == {"v": known}
+
+
 def test_values_without_a_column_are_counted() -> None:
     columns = fields.look(pa.array([b'{"a": "x", "b": 1, "c": 1}'], pa.binary()), RESERVED)
     seen = fields.count(columns)
