@@ -84,6 +84,7 @@ class Runner:
 def wait_for(condition: Callable[[], bool], *runners: Runner) -> None:
     deadline = time.monotonic() + HANG_S
     while not condition():
+        assert all(each.process.poll() is None for each in runners), runners[-1].log.read_text()
         assert time.monotonic() < deadline, [each.log.read_text() for each in runners]
         time.sleep(0.1)
 
@@ -157,3 +158,35 @@ def test_one_works_and_the_other_takes_over(database: RocksDatabase, tmp_path: P
     run = load_run(str(tmp_path / "to"), LOCAL)
     assert run is not None
     assert run.jobs["archive"].last_error == ""
+
+
+def test_how_far_it_falls_behind_is_told_while_the_catalog_is_away(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
+    append(database, ["t/1"] * 100, at=START)
+    one = Runner(tmp_path, free_port())
+    catalog, aside = tmp_path / "to" / "catalog.db", tmp_path / "aside.db"
+    behind = "perdure_pipeline_behind_messages"
+    try:
+        wait_for(lambda: one.metrics().get("perdure_pipeline_rows_total") == 100, one)
+        # Nobody can open what is no file.
+        catalog.rename(aside)
+        catalog.mkdir()
+        append(database, ["t/2"] * 40, at=START + 9 * SECOND)
+        wait_for(lambda: one.metrics().get(behind) == 40, one)
+        assert one.metrics()["perdure_pipeline_behind_seconds"] == pytest.approx(9, abs=1)
+        run = load_run(str(tmp_path / "to"), LOCAL)
+        assert run is not None
+        assert "sqlite3.OperationalError" in run.jobs["archive"].last_error
+        one.process.kill()
+        one.process.wait()
+        # Who begins meanwhile knows as well how far it was.
+        append(database, ["t/2"] * 3, at=START + 10 * SECOND)
+        one = Runner(tmp_path, free_port())
+        wait_for(lambda: one.metrics().get(behind) == 43, one)
+        catalog.rmdir()
+        aside.rename(catalog)
+        wait_for(lambda: one.metrics().get(behind) == 0, one)
+    finally:
+        one.process.kill()
+        one.process.wait()

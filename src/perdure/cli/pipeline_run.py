@@ -31,7 +31,7 @@ from perdure.cli.pipeline_options import (
 from perdure.cli.pipeline_stats import page, statistics
 from perdure.clock import SystemClock
 from perdure.config.schema import MetricsConfig, PipelineConfig
-from perdure.errors import StorageUnavailable
+from perdure.errors import StorageError, StorageUnavailable
 from perdure.observe import logs
 from perdure.observe.log_writer import LogWriter
 from perdure.server.systemd import Notifier
@@ -153,6 +153,7 @@ class PipelineJobs:
             execute=execute,
             on_position=keeper,
             on_away=self._away,
+            on_wait=self._waiting,
             wait=stop.wait,
             guard=self._check,
         )
@@ -252,20 +253,31 @@ class PipelineJobs:
         log.info("pipeline.written", job=job, file=file)
 
     def _look(self, state: RunState, offset: int) -> None:
-        """How far the archive is behind now."""
+        """How far the archive, which has the log up to an offset, is behind now."""
         from perdure.pipeline.service.lag import lag_of
 
+        state.offset = offset
         lag = lag_of(self._planned.options, offset)
         state.behind_us, state.behind_messages = lag.behind_us, lag.messages
         state.behind_is_bound = lag.is_bound
 
     def _away(self, error: Exception) -> None:
-        """Catalog, store or log are away: tell it, and how far we fall behind."""
-        assert self._supervisor is not None
+        """Catalog, store or log are away: tell it."""
         log.warning("pipeline.waiting", reason=str(error))
-        state = self._supervisor.state
-        state.begin("archive", state.jobs["archive"].started_at_us).last_error = str(error)
+        self._state.wait("archive", str(error))
+
+    def _waiting(self) -> None:
+        """Tell how far we fall behind meanwhile."""
+        if self._state.offset:
+            with contextlib.suppress(StorageError):  # it may be the log that is away
+                self._look(self._state, self._state.offset)
+        assert self._supervisor is not None
         self._supervisor.keep()
+
+    @property
+    def _state(self) -> RunState:
+        assert self._supervisor is not None
+        return self._supervisor.state
 
     def _check(self) -> None:
         assert self._lease is not None

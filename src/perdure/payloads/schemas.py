@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.payloads.schemaless import Decoder
-from perdure.payloads.values import Undecodable, plain
+from perdure.payloads.values import COLUMN_DEPTH_MAX, Undecodable, plain
 
 Fetch = Callable[[int], str]
 """The text of the Avro schema of a number. Raises ``KeyError`` if there is none."""
@@ -32,8 +32,23 @@ _AVRO_TYPES: Final = {
     "array": "string",
     "map": "string",
 }
+_AVRO_LOGICAL: Final = {
+    ("bytes", "decimal"): "double",
+    ("fixed", "decimal"): "double",
+    ("int", "date"): "string",
+    ("int", "time-millis"): "string",
+    ("long", "time-micros"): "string",
+    ("long", "timestamp-millis"): "string",
+    ("long", "timestamp-micros"): "string",
+    ("long", "local-timestamp-millis"): "string",
+    ("long", "local-timestamp-micros"): "string",
+}
+"""Logical types that values come out as, moments as text; others are read over, as Avro says."""
+
 MAGIC: Final = 0
 HEADER_BYTES: Final = 5
+UNKNOWN_MAX: Final = 65_536
+"""Numbers without a schema that are kept in mind."""
 
 
 def avro_decoder(schema: str) -> Decoder:
@@ -60,17 +75,26 @@ def avro_decoder(schema: str) -> Decoder:
 
 
 def registry_decoder(fetch: Fetch) -> Decoder:
-    """A decoder of Confluent's wire format with Avro; each schema is fetched once."""
+    """A decoder of Confluent's wire format with Avro; each schema is fetched once.
+
+    One that the registry does not have is not asked for again: numbers are given before they are
+    used, and what is no such payload may have any number in it.
+    """
     known: dict[int, Decoder] = {}
+    unknown: dict[int, str] = {}
 
     def decode(payload: bytes) -> object:
         if len(payload) < HEADER_BYTES or payload[0] != MAGIC:
             raise Undecodable("no header of a schema registry")
         number = int.from_bytes(payload[1:HEADER_BYTES], "big")
+        if number in unknown:
+            raise Undecodable(unknown[number])
         if number not in known:
             try:
                 known[number] = avro_decoder(fetch(number))
             except (KeyError, ValueError) as error:
+                if len(unknown) < UNKNOWN_MAX:
+                    unknown[number] = f"schema {number}: {error}"
                 raise Undecodable(f"schema {number}: {error}") from None
         return known[number](payload[HEADER_BYTES:])
 
@@ -80,21 +104,29 @@ def registry_decoder(fetch: Fetch) -> Decoder:
 def avro_columns(schema: str) -> Mapping[str, str]:
     """The columns that a schema declares: names of fields, joined, with our types."""
     found: dict[str, str] = {}
+    named: dict[str, Any] = {}
 
-    def walk(field: Any, path: str) -> None:
+    def walk(field: Any, path: str, depth: int) -> None:
         kind = _without_null(field)
+        if isinstance(kind, str):
+            # A type that was described before, by its full name or in the same namespace.
+            kind = named.get(kind, kind)
         word = kind.get("type") if isinstance(kind, dict) else kind
+        if isinstance(kind, dict) and "name" in kind:
+            name, space = kind["name"], kind.get("namespace", "")
+            named[name] = named[f"{space}.{name}" if space else name] = kind
         if word == "record" and isinstance(kind, dict):
+            if depth == COLUMN_DEPTH_MAX:
+                found[path] = "string"
+                return
             for each in kind["fields"]:
-                walk(each["type"], f"{path}_{each['name']}" if path else each["name"])
+                below = f"{path}_{each['name']}" if path else each["name"]
+                walk(each["type"], below, depth + 1)
         elif path and isinstance(word, str) and word in _AVRO_TYPES:
-            # A logical type is a moment or a decimal, which is text or a double.
             logical = kind.get("logicalType", "") if isinstance(kind, dict) else ""
-            found[path] = (
-                "double" if logical == "decimal" else ("string" if logical else _AVRO_TYPES[word])
-            )
+            found[path] = _AVRO_LOGICAL.get((word, logical), _AVRO_TYPES[word])
 
-    walk(msgspec.json.decode(schema), "")
+    walk(msgspec.json.decode(schema), "", 0)
     return found
 
 
@@ -125,19 +157,14 @@ def proto_decoder(descriptors: bytes, message: str, *, has_header: bool) -> Deco
     Raises:
         ValueError: the set has no such message.
     """
-    from google.protobuf import json_format
-    from google.protobuf import message as messages
-
     kind = _message_class(descriptors, message)
 
     def decode(payload: bytes) -> object:
         data = _behind_header(payload) if has_header else payload
         try:
-            value = kind.FromString(data)
-        except messages.DecodeError as error:
-            raise Undecodable(str(error)) from None
-        # 64-bit numbers are text in its JSON form: they are taken as numbers from the message.
-        return _plain_message(value, json_format)
+            return _plain_message(kind.FromString(data))
+        except Exception as error:  # noqa: BLE001 - what bytes do to the library, a moment's too
+            raise Undecodable(f"{type(error).__name__}: {error}") from None
 
     return decode
 
@@ -152,14 +179,14 @@ def proto_columns(descriptors: bytes, message: str) -> Mapping[str, str]:
             if field.is_repeated:
                 found[name] = "string"
             elif field.message_type is not None:
-                if field.message_type.full_name.startswith("google.protobuf.") or depth > 3:
+                if _is_well_known(field.message_type) or depth == COLUMN_DEPTH_MAX:
                     found[name] = "string"
                 else:
                     walk(field.message_type, name, depth + 1)
             else:
                 found[name] = _proto_type(field)
 
-    walk(_message_class(descriptors, message).DESCRIPTOR, "", 0)
+    walk(_message_class(descriptors, message).DESCRIPTOR, "", 1)
     return found
 
 
@@ -186,25 +213,48 @@ def _message_class(descriptors: bytes, message: str) -> Any:
         raise ValueError(f"message {message}: {error}") from None
 
 
-def _plain_message(value: Any, json_format: Any) -> object:
+def _plain_message(value: Any) -> dict[str, object]:
+    """The fields of a message: those that are set, and those that are always, as proto3's plain
+    ones. There 0, false and "" are values that are not sent."""
     found: dict[str, object] = {}
-    for field, each in value.ListFields():
-        if field.is_repeated or field.message_type is not None:
-            if (
-                field.message_type is not None
-                and not field.is_repeated
-                and not (field.message_type.full_name.startswith("google.protobuf."))
-            ):
-                found[field.name] = _plain_message(each, json_format)
-            else:
-                whole = json_format.MessageToDict(value, preserving_proto_field_name=True)
-                found[field.name] = whole.get(field.name)
-        elif field.enum_type is not None:
-            known = field.enum_type.values_by_number.get(each)
-            found[field.name] = known.name if known else str(each)
+    whole: dict[str, object] | None = None
+    for field in value.DESCRIPTOR.fields:
+        if field.has_presence and not value.HasField(field.name):
+            continue
+        each = getattr(value, field.name)
+        if not field.is_repeated and field.message_type is None:
+            found[field.name] = _plain_scalar(field, each)
+        elif field.is_repeated and not len(each):
+            continue
+        elif not field.is_repeated and not _is_well_known(field.message_type):
+            found[field.name] = _plain_message(each)
         else:
-            found[field.name] = plain(each)
+            if whole is None:
+                whole = _as_json(value)
+            found[field.name] = whole.get(field.name)
     return found
+
+
+def _plain_scalar(field: Any, value: Any) -> object:
+    if field.enum_type is None:
+        # 64-bit numbers, which are text in the library's JSON, stay numbers.
+        return plain(value)
+    known = field.enum_type.values_by_number.get(value)
+    return known.name if known else str(value)
+
+
+def _is_well_known(kind: Any) -> bool:
+    """Whether a message type has a form of its own in JSON."""
+    return bool(kind.full_name.startswith("google.protobuf."))
+
+
+def _as_json(value: Any) -> dict[str, object]:
+    from google.protobuf import json_format
+
+    made: dict[str, object] = json_format.MessageToDict(
+        value, preserving_proto_field_name=True, descriptor_pool=value.DESCRIPTOR.file.pool
+    )
+    return made
 
 
 def _behind_header(payload: bytes) -> bytes:

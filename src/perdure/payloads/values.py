@@ -13,6 +13,9 @@ from typing import Final
 
 from perdure.limits import CONTENT_DEPTH_MAX, PAYLOAD_VALUES_MAX
 
+COLUMN_DEPTH_MAX: Final = 4
+"""Levels of names within names that become columns; what is deeper is text in one."""
+
 
 class Undecodable(ValueError):
     """Bytes are not what they were said to be."""

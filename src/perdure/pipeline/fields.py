@@ -6,12 +6,12 @@ column ``value``. Names are lower case letters, digits and underscores, so that 
 quote them; a name that the table has already gets ``payload_`` before it.
 
 Types are ``boolean``, ``long``, ``double`` and ``string``. Arrays, and objects nested deeper than
-``DEPTH_MAX``, are strings of JSON. A new column takes the type of most of its values; later only
-``long`` becomes ``double``. A value of another type is null in its column: columns are a view of
-the payload, which a table always keeps whole.
+``COLUMN_DEPTH_MAX``, are strings of JSON. A new column takes the type of most of its values; later
+only ``long`` becomes ``double``. A value of another type is null in its column: columns are a view
+of the payload, which a table always keeps whole.
 
-Knows no files and no Spark. Invariant: what is in a column depends on the payload and the
-column's type alone, so that a file can be made again from the payloads in it.
+Knows no files and no Spark. Invariant: while rules are the same, what is in a column depends on the
+payload and the column's type alone, so that a file can be made again from the payloads in it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ import msgspec
 import pyarrow as pa
 
 from perdure.limits import OFFSET_MAX
-
-DEPTH_MAX: Final = 4
-"""Levels of objects that become columns."""
+from perdure.payloads.values import COLUMN_DEPTH_MAX
 
 FIELDS_MAX: Final = 200
 """Columns of a table that come from payloads; names that are data would make thousands."""
@@ -50,10 +48,15 @@ NONE: Final[Mapping[str, str]] = {}
 UNDECODED: Final = ""
 """Stands in ``Seen`` for payloads that are not what they were declared to be."""
 
+LARGE: Final = "large"
+"""Stands in ``Seen`` for whole numbers beyond 64 bits: they make no column wider, as one of them
+would take from all others what a double does not hold."""
+
 Seen: TypeAlias = dict[str, dict[str, int]]
 """How many values of each type were found for each column."""
 
 _VALUE: Final = "value"
+_WHOLE: Final = frozenset(("long", LARGE))
 _LONG_MIN: Final = -(OFFSET_MAX + 1)
 _UNUSABLE: Final = re.compile(r"[^a-z0-9_]+")
 _TYPES: Final = {bool: "boolean", float: "double", str: "string", list: "string", dict: "string"}
@@ -100,7 +103,7 @@ def look_at(decoded: Sequence[object], reserved: Collection[str]) -> dict[str, l
     def put(row: int, path: str, value: Any, depth: int) -> None:
         if value is None:
             return
-        if type(value) is dict and depth < DEPTH_MAX:
+        if type(value) is dict and depth < COLUMN_DEPTH_MAX:
             for key, each in value.items():
                 put(row, f"{path}_{key}" if path else key, each, depth + 1)
             return
@@ -132,7 +135,7 @@ def count(columns: Mapping[str, list[Any]]) -> Seen:
             if kind is int:
                 longs = sum(1 for value in values if type(value) is int and _is_long(value))
                 found["long"] += longs
-                found["double"] += number - longs
+                found[LARGE] += number - longs
             elif kind in _TYPES:
                 found[_TYPES[kind]] += number
         seen[name] = {kind: number for kind, number in found.items() if number}
@@ -151,12 +154,17 @@ def grown(known: Mapping[str, str], seen: Seen, declared: Mapping[str, str] = NO
     """The columns of a table after values were seen: its own, some of them wider, and new ones.
 
     New columns come in alphabetical order, whatever the order in which they were found; those that
-    a schema declares come first, in its order, and stay as it says.
+    a schema declares come first, in its order, and stay as it says: values do not change them, only
+    a later schema does.
     """
     found: Fields = dict(known)
     for name, kind in declared.items():
-        if len(found) < FIELDS_MAX:
-            found.setdefault(name, kind)
+        if name in found:
+            # A later schema may say so of a column that is there.
+            if (found[name], kind) == ("long", "double"):
+                found[name] = kind
+        elif len(found) < FIELDS_MAX:
+            found[name] = kind
     known = dict(found)
     for name, kinds in seen.items():
         if known.get(name) == "long" and kinds.get("double") and name not in declared:
@@ -173,12 +181,13 @@ def grown(known: Mapping[str, str], seen: Seen, declared: Mapping[str, str] = NO
 
 
 def _type_of_most(kinds: Mapping[str, int]) -> str | None:
-    numbers = kinds.get("long", 0) + kinds.get("double", 0)
+    large = kinds.get(LARGE, 0)
+    numbers = kinds.get("long", 0) + kinds.get("double", 0) + large
     best = max(numbers, kinds.get("string", 0), kinds.get("boolean", 0))
     if not best:
         return None
     if numbers == best:
-        return "double" if kinds.get("double") else "long"
+        return "double" if kinds.get("double") or large > kinds.get("long", 0) else "long"
     return "string" if kinds.get("string") == best else "boolean"
 
 
@@ -194,13 +203,25 @@ def arrays(columns: Mapping[str, list[Any]], fields: Mapping[str, str], rows: in
     return made
 
 
+def kept(rows: Any, fields: Mapping[str, str]) -> list[Any]:
+    """Arrow arrays of the fields, from columns of rows that were made before, maybe less wide."""
+    there = set(rows.schema.names)
+    return [
+        # A whole number beyond 53 bits becomes the nearest double, as it does out of a payload.
+        rows.column(name).cast(ARROW[kind], safe=False)
+        if name in there
+        else pa.nulls(rows.num_rows, ARROW[kind])
+        for name, kind in fields.items()
+    ]
+
+
 def misfits(seen: Seen, fields: Mapping[str, str]) -> int:
     """How many values are in no column."""
     return sum(
         number
         for name, kinds in seen.items()
         for kind, number in kinds.items()
-        if kind != fields.get(name) and not (kind == "long" and fields.get(name) == "double")
+        if kind != fields.get(name) and not (kind in _WHOLE and fields.get(name) == "double")
     )
 
 

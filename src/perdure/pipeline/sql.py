@@ -85,6 +85,8 @@ class SqlSession:
         """
         try:
             columns, tables = self._planned(text)
+            if not tables:
+                return self._without_rows(text)
             if LOG in tables:
                 self._read_log(columns)
             for name in tables - {LOG}:
@@ -103,15 +105,30 @@ class SqlSession:
         self._sink = open_sink(state.within(lake), state.position.database)
         self._specs = {spec.name: spec for spec in state.tables if spec.name != LOG}
 
+    def _without_rows(self, text: str) -> tuple[list[str], Iterator[dict[str, Any]]]:
+        """The answer to a query that reads no row of ours: ``show tables``, ``describe log``."""
+        with duckdb.connect() as connection:
+            _lock(connection)
+            self._make_empty(connection)
+            result = connection.sql(text)
+            if result is None:
+                return [], iter(())
+            found = result.to_arrow_table()
+        return list(found.schema.names), iter(found.to_pylist())
+
+    def _make_empty(self, connection: Any) -> None:
+        """Our tables, without rows."""
+        _make(connection, LOG, arrow_schema(list(BY_NAME)))
+        for name in self._specs:
+            _make(connection, name, self._schema(name))
+
     def _planned(self, text: str) -> tuple[list[str], set[str]]:
         """The columns of the log, and the tables, that a query uses."""
         with duckdb.connect() as planner:
             # Tables are empty here: what follows from that is not to be concluded.
             planner.execute("set disabled_optimizers = 'statistics_propagation'")
             _lock(planner)
-            _make(planner, LOG, arrow_schema(list(BY_NAME)))
-            for name in self._specs:
-                _make(planner, name, self._schema(name))
+            self._make_empty(planner)
             statements = planner.extract_statements(text)
             if len(statements) != 1:
                 raise QueryError("one statement at a time")

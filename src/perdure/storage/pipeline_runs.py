@@ -52,7 +52,8 @@ class RunState(msgspec.Struct):
         epoch: of its lease.
         written_at_us: wall time.
         rows, files, misfits, gaps: of the archive, since the state was begun.
-        behind_us: from the archive's position to the end of the log; -1 = not known.
+        offset: up to which the archive has the log; 0 = not known.
+        behind_us: from there to the end of the log; -1 = not known.
         behind_messages: in between; -1 = not known.
         behind_is_bound: there are more than ``behind_messages``.
         jobs: by name.
@@ -65,6 +66,7 @@ class RunState(msgspec.Struct):
     files: int = 0
     misfits: int = 0
     gaps: int = 0
+    offset: int = 0
     behind_us: int = -1
     behind_messages: int = -1
     behind_is_bound: bool = False
@@ -85,6 +87,10 @@ class RunState(msgspec.Struct):
         job = self.jobs.setdefault(name, JobState())
         job.started_at_us = now_us
         return job
+
+    def wait(self, name: str, error: str) -> None:
+        """A job waits for what it cannot reach."""
+        self.jobs.setdefault(name, JobState()).last_error = error[:ERROR_CHARACTERS_MAX]
 
     def end(self, name: str, now_us: int, error: str = "", *, due_at_us: int = 0) -> None:
         """A job has ended."""

@@ -162,7 +162,13 @@ def test_protobuf() -> None:
     described, _ = reading()
     payload = field(1, b"d1") + field(2, 1 << 40) + field(4, field(1, struct.pack("<d", 1.5), 1))
     payload += field(5, b"a") + field(5, b"b")
-    expected = {"device": "d1", "count": 1 << 40, "point": {"lat": 1.5}, "tags": ["a", "b"]}
+    expected = {
+        "device": "d1",
+        "count": 1 << 40,
+        "on": False,
+        "point": {"lat": 1.5},
+        "tags": ["a", "b"],
+    }
     assert schemas.proto_decoder(described, "p.Reading", has_header=False)(payload) == expected
     headed = schemas.proto_decoder(described, "p.Reading", has_header=True)
     # The path of the first message is a single zero; of others, their count and indices.
@@ -181,11 +187,123 @@ def test_protobuf() -> None:
         schemas.proto_decoder(described, "p.Other", has_header=False)
 
 
+def proto(syntax: str, *fields: tuple[str, dict[str, Any]]) -> Any:
+    """A decoder of a message type with these fields, numbered from 1, and their columns."""
+    pytest.importorskip("google.protobuf")
+    from google.protobuf import descriptor_pb2, timestamp_pb2
+
+    moments = descriptor_pb2.FileDescriptorProto()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(moments)
+    file = descriptor_pb2.FileDescriptorProto(name="r.proto", package="p", syntax=syntax)
+    file.dependency.append(moments.name)
+    kind = file.message_type.add(name="R")
+    for number, (name, wanted) in enumerate(fields, 1):
+        if wanted.pop("optional", False):
+            wanted["oneof_index"] = len(kind.oneof_decl)
+            wanted["proto3_optional"] = True
+            kind.oneof_decl.add(name=f"_{name}")
+        kind.field.add(name=name, number=number, label=wanted.pop("label", 1), **wanted)
+    described = descriptor_pb2.FileDescriptorSet(file=[moments, file]).SerializeToString()
+    return schemas.proto_decoder(described, "p.R", has_header=False), described
+
+
+def test_a_proto3_value_that_is_not_sent_is_a_zero_unless_it_is_optional() -> None:
+    decoder, _ = proto(
+        "proto3",
+        ("celsius", {"type": 1}),
+        ("name", {"type": 9}),
+        ("maybe", {"type": 5, "optional": True}),
+        ("at", {"type": 11, "type_name": ".google.protobuf.Timestamp"}),
+        ("many", {"type": 5, "label": 3}),
+        ("next", {"type": 11, "type_name": ".p.R"}),
+    )
+    assert decoder(b"") == {"celsius": 0.0, "name": ""}
+    assert decoder(field(3, 0) + field(4, field(1, 1)) + field(6, b"")) == {
+        "celsius": 0.0,
+        "name": "",
+        "maybe": 0,
+        "at": "1970-01-01T00:00:01Z",
+        "next": {"celsius": 0.0, "name": ""},
+    }
+    old, _ = proto("proto2", ("celsius", {"type": 1}), ("name", {"type": 9}))
+    assert old(b"") == {}
+    assert old(field(2, b"x")) == {"name": "x"}
+
+
+def test_a_proto_message_that_cannot_be_told_is_a_misfit_and_no_crash() -> None:
+    moment, _ = proto("proto3", ("at", {"type": 11, "type_name": ".google.protobuf.Timestamp"}))
+    with pytest.raises(Undecodable):
+        moment(field(1, field(1, (1 << 64) - 1 - (1 << 60))))
+
+
+def test_declared_columns_are_no_deeper_than_columns_are() -> None:
+    _, described = proto("proto3", ("n", {"type": 5}), ("r", {"type": 11, "type_name": ".p.R"}))
+    assert schemas.proto_columns(described, "p.R") == {
+        "n": "long",
+        "r_n": "long",
+        "r_r_n": "long",
+        "r_r_r_n": "long",
+        "r_r_r_r": "string",
+    }
+    deep: dict[str, Any] = {"type": "record", "name": "A", "fields": []}
+    deep["fields"] = [{"name": "n", "type": "int"}, {"name": "a", "type": ["null", "A"]}]
+    assert schemas.avro_columns(json.dumps(deep)) == {
+        "n": "long",
+        "a_n": "long",
+        "a_a_n": "long",
+        "a_a_a_n": "long",
+        "a_a_a_a": "string",
+    }
+
+
+def test_avro_columns_are_of_the_types_that_values_have() -> None:
+    fastavro = pytest.importorskip("fastavro")
+    point = {"type": "record", "name": "P", "fields": [{"name": "lat", "type": "float"}]}
+    schema: dict[str, Any] = {"type": "record", "name": "R", "namespace": "x", "fields": []}
+    schema["fields"] = [
+        {"name": "raw", "type": {"type": "int", "logicalType": "celsius-times-ten"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "from", "type": point},
+        {"name": "to", "type": "P"},
+    ]
+    text = json.dumps(schema)
+    stream = io.BytesIO()
+    value = {"raw": 215, "day": 1, "from": {"lat": 0.5}, "to": {"lat": 1.5}}
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
+    assert schemas.avro_decoder(text)(stream.getvalue()) == {**value, "day": "1970-01-02"}
+    assert schemas.avro_columns(text) == {
+        "raw": "long",
+        "day": "string",
+        "from_lat": "double",
+        "to_lat": "double",
+    }
+
+
+def test_a_schema_that_the_registry_does_not_have_is_asked_for_once() -> None:
+    pytest.importorskip("fastavro")
+    asked: list[int] = []
+
+    def fetch(number: int) -> str:
+        asked.append(number)
+        raise KeyError("no such schema")
+
+    decoder = schemas.registry_decoder(fetch)
+    for number in (7, 7, 8, 7):
+        with pytest.raises(Undecodable):
+            decoder(b"\x00" + number.to_bytes(4) + b"x")
+    assert asked == [7, 8]
+
+
 @settings(max_examples=150)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_decoded_or_are_not(payload: bytes) -> None:
     pytest.importorskip("fastavro")
     described, _ = reading()
+    moment, _ = proto(
+        "proto2",
+        ("at", {"type": 11, "type_name": ".google.protobuf.Timestamp"}),
+        ("name", {"type": 9}),
+    )
     for decoder in (
         schemaless.json,
         schemaless.msgpack,
@@ -194,6 +312,7 @@ def test_any_bytes_are_decoded_or_are_not(payload: bytes) -> None:
         sparkplug,
         schemas.avro_decoder(AVRO),
         schemas.proto_decoder(described, "p.Reading", has_header=True),
+        moment,
     ):
         try:
             msgspec.json.encode(decoder(payload))

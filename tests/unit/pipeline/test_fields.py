@@ -85,8 +85,18 @@ def test_whole_numbers_become_double_when_one_is_not() -> None:
     assert made([b"1.5"], {"value": "long"}) == {"value": [1.5]}
     assert made([b"1"], {"value": "double"}) == {"value": [1.0]}
     assert made([b"9223372036854775807"]) == {"value": [2**63 - 1]}
-    assert made([b"9223372036854775808", b"1"]) == {"value": [float(2**63), 1.0]}
+    assert made([b"9223372036854775808"]) == {"value": [float(2**63)]}
     assert made([b"1" + b"0" * 400], {"value": "double"}) == {"value": [None]}
+
+
+def test_a_number_beyond_64_bits_takes_nothing_from_the_others() -> None:
+    others = [b"9007199254740993", b"7"]
+    assert made([*others, b"1" + b"0" * 20]) == {"value": [2**53 + 1, 7, None]}
+    columns = fields.look(pa.array([b"1" + b"0" * 20], pa.binary()), RESERVED)
+    seen = fields.count(columns)
+    assert fields.grown({"value": "long"}, seen) == {"value": "long"}
+    assert fields.misfits(seen, {"value": "long"}) == 1
+    assert fields.misfits(seen, {"value": "double"}) == 0
 
 
 def test_a_column_has_the_type_of_most_of_its_first_values() -> None:
@@ -96,6 +106,15 @@ def test_a_column_has_the_type_of_most_of_its_first_values() -> None:
     assert made([b"true", b"true", b"1"]) == {"value": [True, True, None]}
     # And keeps it, whatever comes.
     assert made([b'"a"', b'"b"'], {"value": "long"}) == {"value": [None, None]}
+
+
+def test_what_a_schema_declares_is_changed_by_a_later_schema_alone() -> None:
+    fractions = {"v": {"double": 3}}
+    assert fields.grown({}, {}, {"v": "long"}) == {"v": "long"}
+    assert fields.grown({"v": "long"}, fractions, {"v": "long"}) == {"v": "long"}
+    assert fields.grown({"v": "long"}, {}, {"v": "double"}) == {"v": "double"}
+    for known, declared in (("double", "long"), ("long", "string"), ("string", "double")):
+        assert fields.grown({"v": known}, fractions, {"v": declared}) == {"v": known}
 
 
 def test_values_without_a_column_are_counted() -> None:

@@ -79,12 +79,12 @@ def avro(device: str, count: int) -> bytes:
 
 
 def test_each_topic_has_its_format(database: RocksDatabase, tmp_path: Path, registry: str) -> None:
-    configured = (
+    configured = [
         PayloadConfig(topic="c/#", format="cbor"),
         PayloadConfig(topic="l/#", format="csv", columns=("at:long", "t:double", "name")),
         PayloadConfig(topic="a/#", format="avro", registry=registry),
         PayloadConfig(topic="m/#"),
-    )
+    ]
     root = tmp_path / "tables"
 
     def run() -> Any:
@@ -140,6 +140,18 @@ def test_each_topic_has_its_format(database: RocksDatabase, tmp_path: Path, regi
     assert run().columns == ("cbor.new",)
     assert [row["new"] for row in rows("iceberg", root, "cbor")] == [None, None, "n"]
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+    # A later schema makes a column wider. What is there stays, though its payloads have no field
+    # of that schema.
+    configured[1] = PayloadConfig(topic="l/#", format="csv", columns=("at:double", "t:double"))
+    append(database, ["l/2"], at=START + 2 * SECOND, payloads=[b"19.5,5"])
+    assert run().misfits == 0
+    found["csv"] = rows("iceberg", root, "csv")
+    assert columns("csv", "at", "t", "name") == [
+        (17.0, 3.0, "x"),
+        (None, 4.0, "y"),
+        (19.5, 5.0, None),
+    ]
 
 
 @pytest.mark.parametrize(

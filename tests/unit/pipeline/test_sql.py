@@ -20,6 +20,7 @@ from perdure.pipeline.jobs.archive import Archive, Wanted, execute_here
 from perdure.pipeline.lake.lake import Lake
 from perdure.pipeline.log_index import opened
 from perdure.pipeline.options import ReadOptions
+from perdure.pipeline.schema import BY_NAME
 from perdure.pipeline.sinks.opening import open_sink
 from perdure.pipeline.sql import QueryError, SqlSession
 from perdure.pipeline.tables import parse_table
@@ -30,6 +31,18 @@ pytestmark = pytest.mark.filterwarnings("default")
 def ask(session: SqlSession, text: str) -> list[dict[str, Any]]:
     _, rows = session.query(text)
     return list(rows)
+
+
+def test_tables_and_columns_can_be_asked_for(database: RocksDatabase, tmp_path: Path) -> None:
+    append(database, ["d/1"], at=START)
+    session = SqlSession(ReadOptions(str(tmp_path / "db")), None)
+    assert ask(session, "show tables") == [{"name": "log"}]
+    for text in ("describe log", "desc log", "describe select * from log"):
+        assert [row["column_name"] for row in ask(session, text)] == list(BY_NAME)
+    assert ask(session, "select 1 as one") == [{"one": 1}]
+    assert ask(session, "select count(*) as n from log") == [{"n": 1}]
+    with pytest.raises(QueryError, match="logg"):
+        session.query("describe logg")
 
 
 def test_only_columns_that_are_used_are_read(database: RocksDatabase, tmp_path: Path) -> None:

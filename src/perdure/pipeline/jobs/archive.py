@@ -341,7 +341,9 @@ class Archive:
         known = self._sink.fields(spec.name, table_schema(spec))
         widened = {name: kind for name, kind in grown.items() if name in known}
         old = self._sink.files(spec.name)
-        new = [file for each in old for file in _again(each.path, task, number, widened)]
+        new = [
+            file for each in old for file in _again(each.path, task, number, widened, decodes=False)
+        ]
         self._sink.replace(
             spec.name,
             old,
@@ -360,7 +362,9 @@ def _fitting(each: Written, task: WriteTask, number: int, grown: Fields) -> list
     return made
 
 
-def _again(path: str, task: WriteTask, number: int, known: Fields) -> list[DataFile]:
+def _again(
+    path: str, task: WriteTask, number: int, known: Fields, *, decodes: bool = True
+) -> list[DataFile]:
     return remade(
         path,
         task.specs[number],
@@ -369,6 +373,7 @@ def _again(path: str, task: WriteTask, number: int, known: Fields) -> list[DataF
         store=task.stores[number],
         layout=task.layouts[number],
         rules=task.rules,
+        decodes=decodes,
     )
 
 

@@ -143,10 +143,23 @@ def remade(
     store: Store = LOCAL,
     layout: Layout = Layout(),  # noqa: B008 - a frozen record
     rules: tuple[Rule, ...] = (),
+    decodes: bool = True,
 ) -> list[DataFile]:
-    """A file of a table made again with these columns for fields; the old one stays."""
+    """A file of a table made again with these columns for fields; the old one stays.
+
+    Args:
+        decodes: values come from the payloads, as rules are now; else those that the file has are
+            kept: it may be from a time of other rules.
+    """
     writer = TableWriter(
-        spec, directory, known, store=store, layout=layout, rules=rules, grows=False
+        spec,
+        directory,
+        known,
+        store=store,
+        layout=layout,
+        rules=rules,
+        grows=False,
+        decodes=decodes,
     )
     with pq.ParquetFile(store.opened(path)) as file:
         for batch in file.iter_batches(BATCH_ROWS):
@@ -167,6 +180,7 @@ class TableWriter:
         declared: columns of schemas.
         rules: of payloads.
         grows: more fields get columns; else the known ones are all.
+        decodes: values of fields come from payloads; else from the columns of what is written.
     """
 
     def __init__(
@@ -180,6 +194,7 @@ class TableWriter:
         declared: Mapping[str, str] = fields.NONE,
         rules: tuple[Rule, ...] = (),
         grows: bool = True,
+        decodes: bool = True,
     ) -> None:
         self._spec = spec
         self._reserved = reserved(spec)
@@ -188,6 +203,7 @@ class TableWriter:
         self._store = store
         self._layout = layout
         self._grows = grows
+        self._decodes = decodes
         self._declared = declared
         self._reader = PayloadReader(rules)
         # By partition, the one written to last at the end.
@@ -202,7 +218,7 @@ class TableWriter:
     def _write(self, partition: str, rows: Any) -> None:
         columns: dict[str, list[Any]] = {}
         seen: Seen = {}
-        if self._spec.has_fields:
+        if self._spec.has_fields and self._decodes:
             decoded, failed = self._reader.read(rows)
             columns = fields.look_at(decoded, self._reserved)
             if self._grows:
@@ -222,7 +238,10 @@ class TableWriter:
         self._files[partition] = file
         plain = table_schema(self._spec)
         arrays = [rows.column(field.name).cast(field.type) for field in plain]
-        arrays += fields.arrays(columns, self._fields, rows.num_rows)
+        if self._decodes:
+            arrays += fields.arrays(columns, self._fields, rows.num_rows)
+        else:
+            arrays += fields.kept(rows, self._fields)
         file.write(arrays, seen)
 
     def close(self) -> list[Written]:

@@ -63,7 +63,8 @@ def catalog_of(lake: Lake) -> Catalog:
                 path="pipeline.tables.catalog_type",
                 hint="the archive's own settings: the section pipeline.tables",
             )
-        return local_catalog(Path(lake.place))
+        with catalog_errors(lake.store, f"catalog {lake.catalog}"):
+            return local_catalog(Path(lake.place))
     properties = dict(lake.properties)
     if "uri" in properties or "type" in properties:
         if not lake.is_local and properties.get("type") in {"sql", "glue", "dynamodb"}:
