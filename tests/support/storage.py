@@ -23,6 +23,7 @@ from perdure.storage.contract import (
     StreamInfo,
 )
 from perdure.storage.memory import MemoryDatabase
+from perdure.storage.subscribers import SubscriberPage
 
 
 class ProcessDied(BaseException):
@@ -195,6 +196,12 @@ class FaultyDatabase:
 
     async def session_count(self) -> int:
         return await self.inner.session_count()
+
+    async def subscribers(
+        self, topic: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        await self._wait()
+        return await self.inner.subscribers(topic, start=start, limit=limit, steps_max=steps_max)
 
     async def due_sessions(self, now_us: int, *, limit: int) -> list[SessionRecord]:
         await self._wait()

@@ -24,6 +24,7 @@ from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, Store
 from perdure.storage.batch import Batch
 from perdure.storage.capabilities import Capabilities
 from perdure.storage.results import Finding, GenerationInfo, ReadResult, RetainedPage, StreamInfo
+from perdure.storage.subscribers import SubscriberPage
 from perdure.topic.proposal import Structure
 
 __all__ = [
@@ -174,6 +175,21 @@ class Database(Protocol):
 
     async def session_count(self) -> int:
         """Number of stored sessions."""
+        ...
+
+    async def subscribers(
+        self, topic: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        """Stored subscriptions that hold and that a topic matches, those of groups and those with a
+        content filter too, in an order of the store's.
+
+        Args:
+            topic: topic name.
+            start: where the page before says that the next one begins; empty = the beginning.
+            limit: most subscriptions to return.
+            steps_max: most entries to look at, so that one page's time is bounded: it may be
+                short, or empty, and go on all the same.
+        """
         ...
 
     async def due_sessions(self, now_us: int, *, limit: int) -> list[SessionRecord]:

@@ -10,6 +10,7 @@ Invariant: the live state is the synced state plus the changes written since.
 from __future__ import annotations
 
 import copy
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeAlias, final
 
@@ -24,6 +25,12 @@ from perdure.storage.fencing import stale
 from perdure.storage.memory.state import State, retained_key
 from perdure.storage.notes import Note
 from perdure.storage.offsets import Offsets
+from perdure.storage.subscribers import (
+    Subscriber,
+    SubscriberPage,
+    parse_subscriber,
+    subscriber_key,
+)
 from perdure.topic.matching import matches
 
 Change: TypeAlias = Callable[[State], None]
@@ -293,6 +300,24 @@ class MemoryDatabase:
 
     async def session_count(self) -> int:
         return len(self._live.sessions)
+
+    async def subscribers(
+        self, topic: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        keys = sorted(
+            subscriber_key(sub.filter, client_id, sub.name)
+            for client_id, session in self._live.sessions.items()
+            for sub in session.subscriptions.values()
+            if not sub.until_offset
+        )
+        found: list[Subscriber] = []
+        for looked, key in enumerate(keys[bisect_left(keys, start) :]):
+            if len(found) >= limit or looked >= steps_max:
+                return SubscriberPage(found, key)
+            topic_filter, subscriber = parse_subscriber(key)
+            if matches(topic_filter, topic):
+                found.append(subscriber)
+        return SubscriberPage(found, None)
 
     async def due_sessions(self, now_us: int, *, limit: int) -> list[SessionRecord]:
         records = [session.record for session in self._live.sessions.values()]

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
 from perdure.storage.contract import GenerationInfo, ReadResult, RetainedPage, StreamInfo
 from perdure.storage.ordered.local import Local
+from perdure.storage.subscribers import SubscriberPage
 
 
 class ReadThrough:
@@ -70,6 +71,11 @@ class ReadThrough:
 
     async def session_count(self) -> int:
         return await self._local.session_count()
+
+    async def subscribers(
+        self, topic: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        return await self._local.subscribers(topic, start=start, limit=limit, steps_max=steps_max)
 
     async def due_sessions(self, now_us: int, *, limit: int) -> list[SessionRecord]:
         return await self._local.due_sessions(now_us, limit=limit)

@@ -7,6 +7,7 @@ loop, behind what was written before; while the server is away a read waits, as 
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from perdure.storage.remote.loops import DriverLoop
 from perdure.storage.remote.pipeline import BACKOFF_MAX_S, BACKOFF_MIN_S, Pipeline
 from perdure.storage.remote.writer import Writer
 from perdure.storage.retained_walk import retained_key
+from perdure.storage.subscribers import SubscriberPage, parse_subscriber, subscriber_key
 
 T = TypeVar("T")
 
@@ -172,6 +174,23 @@ class ReadSide:
 
     async def session_count(self) -> int:
         return len(self._writer.owners)
+
+    async def subscribers(
+        self, topic: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        keys: list[bytes] = []
+        for clients in self._writer.durable_subscriptions.subscribers(topic):
+            held = list(clients)
+            for first in range(0, len(held), steps_max):
+                for client_id in held[first : first + steps_max]:
+                    for sub in clients.get(client_id, {}).values():
+                        key = subscriber_key(sub.filter, client_id, sub.name)
+                        if key >= start:
+                            keys.append(key)
+                keys = heapq.nsmallest(limit + 1, keys)
+                await asyncio.sleep(0)
+        found = [parse_subscriber(key)[1] for key in keys[:limit]]
+        return SubscriberPage(found, keys[limit] if len(keys) > limit else None)
 
     async def due_sessions(self, now_us: int, *, limit: int) -> list[SessionRecord]:
         due = [client_id.encode() for client_id in self._writer.owners.due(now_us, limit)]

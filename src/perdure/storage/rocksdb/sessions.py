@@ -23,6 +23,7 @@ from perdure.storage.codec import (
 from perdure.storage.rocksdb import keys, private_stream
 from perdure.storage.rocksdb.engine import INBOX, STATE, Engine, prefix_end
 from perdure.storage.rocksdb.owners import Owners
+from perdure.storage.subscribers import Subscriber, SubscriberPage, TopicWalk
 
 _PAGE: Final = 64
 """Sessions that are read in one go, some 0.2 ms: whoever lists them lets clients be served in
@@ -82,6 +83,39 @@ class SessionReader:
                 yield record
             if len(page) < _PAGE:
                 return
+
+    async def subscribers(
+        self, topic: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        kind, end = keys.filters()
+        seeker = self._engine().seeker(STATE, end)
+        walk = TopicWalk(topic)
+        found: list[Subscriber] = []
+        first, looked = kind + start, 0
+        at: bytes | None = b""
+        while at is not None and (step := walk.next()) is not None:
+            prefix = kind + step.prefix
+            below = prefix_end(prefix)
+            # Nothing lies between what was looked for last and what was found.
+            if below <= max(first, at):
+                continue
+            # The way down to where the page begins is not counted: each page goes on.
+            looked += not first.startswith(prefix)
+            if looked > steps_max:
+                return SubscriberPage(found, max(first, prefix)[1:])
+            at = seeker.seek(max(prefix, first))
+            if step.depth >= 0:
+                if at is not None and at.startswith(prefix):
+                    walk.enter(step)
+                continue
+            while at is not None and at.startswith(prefix):
+                if len(found) >= limit or looked > steps_max:
+                    return SubscriberPage(found, first[1:])
+                looked += 1
+                found.append(keys.parse_subscriber_row(at)[1])
+                first = at + b"\0"
+                at = seeker.next()
+        return SubscriberPage(found, None)
 
     async def due_sessions(self, now_us: int, limit: int) -> list[SessionRecord]:
         engine = self._engine()
