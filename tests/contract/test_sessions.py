@@ -110,6 +110,20 @@ async def test_discard_leaves_nothing(backend: Backend) -> None:
     assert await read_inbox(backend.database, "full") == []
 
 
+async def test_names_and_records_apart(backend: Backend) -> None:
+    clients = ["a", "a/b", "b", "é", "\U0001f600"]
+    for client_id in reversed(clients):
+        create_session(backend.database, client_id)
+    for database in backend.now_and_restarted():
+        assert await database.session_ids(after="", limit=9) == clients
+        assert await database.session_ids(after="a", limit=2) == clients[1:3]
+        assert await database.session_ids(after="a!", limit=1) == ["a/b"]
+        assert await database.session_ids(after=clients[-1], limit=9) == []
+        records = await database.session_records(["b", "none", "a"])
+        assert [each.client_id for each in records] == ["b", "a"]
+        assert await database.session_records([]) == []
+
+
 async def subscribers(database: Database, topic: str, *, limit: int = 1000) -> list[Subscriber]:
     """Page by page, each bounded in its work."""
     found: list[Subscriber] = []
@@ -161,6 +175,33 @@ async def test_subscribers_of_a_topic(backend: Backend) -> None:
     for database in backend.now_and_restarted():
         assert await subscribers(database, "a/x") == []
         assert await subscribers(database, "b") == [("c1", "b/#")]
+
+
+async def test_subscribers_by_a_text(database: Database) -> None:
+    batch = Batch()
+    for client_id in ("c1", "c2"):
+        batch.put_session(record(client_id))
+        for group, where_id in (("", ""), ("g", ""), ("g", "hot")):
+            sub = Subscription("a/b", group, since_offset=5, where_id=where_id)
+            batch.put_subscription(client_id, sub, epoch=1)
+    batch.put_subscription("c2", Subscription("bb/a", since_offset=5), epoch=1)
+    ended = Subscription("a/b/c", since_offset=5, until_offset=6)
+    batch.put_subscription("c2", ended, epoch=1)
+    write(database, batch)
+    for text in ("a/b", "/", "bb", "$share/g/", "hot", "$filter/hot/a", "c1", "\0", "b/a", ""):
+        names = ("a/b", "$share/g/a/b", "$share/g/$filter/hot/a/b")
+        every = [(client_id, name) for client_id in ("c1", "c2") for name in names]
+        expected = [each for each in [*every, ("c2", "bb/a")] if text in each[1]]
+        for limit in (1, 2, 100):
+            found: list[Subscriber] = []
+            start: bytes | None = b""
+            while start is not None:
+                page = await database.subscribers_like(
+                    text, start=start, limit=limit, steps_max=limit
+                )
+                found += page.found
+                start = page.next_start
+            assert sorted(found) == sorted(expected), text
 
 
 FILTERS = (

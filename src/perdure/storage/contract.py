@@ -173,6 +173,16 @@ class Database(Protocol):
         """All session records in client-id order (UTF-8), from the first id above ``after``."""
         ...
 
+    async def session_ids(self, *, after: str, limit: int) -> list[str]:
+        """Client ids of the stored sessions in their order, from the first above ``after``, without
+        a look at their records."""
+        ...
+
+    async def session_records(self, client_ids: Sequence[str]) -> list[SessionRecord]:
+        """The records of sessions, in the order that was asked for, without those that are not
+        there."""
+        ...
+
     async def session_count(self) -> int:
         """Number of stored sessions."""
         ...
@@ -190,6 +200,13 @@ class Database(Protocol):
             steps_max: most entries to look at, so that one page's time is bounded: it may be
                 short, or empty, and go on all the same.
         """
+        ...
+
+    async def subscribers_like(
+        self, text: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        """Stored subscriptions that hold and whose names have a text in them; see
+        ``subscribers``."""
         ...
 
     async def due_sessions(self, now_us: int, *, limit: int) -> list[SessionRecord]:

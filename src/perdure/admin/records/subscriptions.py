@@ -44,7 +44,8 @@ class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 @final
 class SubscriptionPage(Page[SubscriptionRow], frozen=True, kw_only=True):
-    """A page of subscriptions, by client id and filter."""
+    """A page of subscriptions, by client id and filter. If their filters must hold a text, or be of
+    a group, those of connected sessions come first, and the others by filter and client id."""
 
 
 @final

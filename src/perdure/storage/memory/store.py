@@ -298,11 +298,31 @@ class MemoryDatabase:
             if client_id.encode() > after.encode() and session is not None:
                 yield session.record
 
+    async def session_ids(self, *, after: str, limit: int) -> list[str]:
+        ids = sorted(self._live.sessions, key=str.encode)
+        return [each for each in ids if each.encode() > after.encode()][:limit]
+
+    async def session_records(self, client_ids: Sequence[str]) -> list[SessionRecord]:
+        sessions = self._live.sessions
+        return [sessions[each].record for each in client_ids if each in sessions]
+
     async def session_count(self) -> int:
         return len(self._live.sessions)
 
     async def subscribers(
         self, topic: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        return self._subscribers(
+            lambda topic_filter, _: matches(topic_filter, topic), start, limit, steps_max
+        )
+
+    async def subscribers_like(
+        self, text: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        return self._subscribers(lambda _, name: text in name, start, limit, steps_max)
+
+    def _subscribers(
+        self, wanted: Callable[[str, str], bool], start: bytes, limit: int, steps_max: int
     ) -> SubscriberPage:
         keys = sorted(
             subscriber_key(sub.filter, client_id, sub.name)
@@ -315,7 +335,7 @@ class MemoryDatabase:
             if len(found) >= limit or looked >= steps_max:
                 return SubscriberPage(found, key)
             topic_filter, subscriber = parse_subscriber(key)
-            if matches(topic_filter, topic):
+            if wanted(topic_filter, subscriber.name):
                 found.append(subscriber)
         return SubscriberPage(found, None)
 

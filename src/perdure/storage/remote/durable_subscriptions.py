@@ -109,6 +109,10 @@ class DurableSubscriptions:
         """All subscriptions that a topic matches, by filter; they change with the next ``put``."""
         return [*self._fed.index.match(topic), *self._others.index.match(topic)]
 
+    def all(self) -> list[Clients]:
+        """All subscriptions, by filter."""
+        return [clients for kept in (self._fed, self._others) for _, clients in kept.index.items()]
+
     def deliveries(self, message: Message) -> list[tuple[str, DeliveryOptions]]:
         """Who is to get a message with QoS 1 or 2, each session once, and how."""
         audiences = self._fed.index.match(message.topic)

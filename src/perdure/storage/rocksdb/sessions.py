@@ -8,7 +8,8 @@ Invariant: no iterator outlives a call, so the database can be reopened between 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import islice
 from typing import Final, final
 
 from perdure.errors import StorageCorrupt
@@ -84,6 +85,14 @@ class SessionReader:
             if len(page) < _PAGE:
                 return
 
+    async def session_ids(self, *, after: str, limit: int) -> list[str]:
+        first = keys.session(after) + b"\0" if after else b"s"
+        return [key[1:].decode() for key in islice(self._engine().keys(STATE, first, b"t"), limit)]
+
+    async def session_records(self, client_ids: Sequence[str]) -> list[SessionRecord]:
+        found = self._engine().get_many(STATE, [keys.session(each) for each in client_ids])
+        return [decode_session(value) for value in found if value is not None]
+
     async def subscribers(
         self, topic: str, *, start: bytes, limit: int, steps_max: int
     ) -> SubscriberPage:
@@ -115,6 +124,22 @@ class SessionReader:
                 found.append(keys.parse_subscriber_row(at)[1])
                 first = at + b"\0"
                 at = seeker.next()
+        return SubscriberPage(found, None)
+
+    async def subscribers_like(
+        self, text: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        kind, end = keys.filters()
+        found: list[Subscriber] = []
+        levels, plain = text.replace("/", "\0").encode(), text.encode()
+        for looked, key in enumerate(self._engine().keys(STATE, kind + start, end)):
+            if len(found) >= limit or looked >= steps_max:
+                return SubscriberPage(found, key[1:])
+            # Most keys say by themselves that they are not wanted.
+            if levels in key or plain in key:
+                subscriber = keys.parse_subscriber_row(key)[1]
+                if text in subscriber.name:
+                    found.append(subscriber)
         return SubscriberPage(found, None)
 
     async def due_sessions(self, now_us: int, limit: int) -> list[SessionRecord]:
