@@ -104,8 +104,8 @@ class JwtConfig(MethodConfig, frozen=True):
     withdrawn_keys: Annotated[
         Literal["disconnect", "keep"],
         about(
-            "Clients that are connected by a token of a key that is published no more, or is in the "
-            "file no more after a reload: disconnect them, or keep them until their token ends."
+            "Clients that are connected by a token whose key is published no more, or is not in "
+            "its file after a reload: disconnect them, or keep them until their token ends."
         ),
     ] = "disconnect"
     issuer: Annotated[str, about("What `iss` must be; empty = anything.")] = ""

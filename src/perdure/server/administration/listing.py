@@ -45,11 +45,11 @@ class Passed(NamedTuple):
 
     Attributes:
         client_id: the last one.
-        count: how many.
+        how_many: with it.
     """
 
     client_id: str
-    count: int
+    how_many: int
 
 
 class Connected(Protocol):
@@ -187,7 +187,7 @@ async def list_sessions(
                 break
             after = record.client_id
             if isinstance(record, Passed) or not wanted.names(after):
-                left -= record.count if isinstance(record, Passed) else 1
+                left -= record.how_many if isinstance(record, Passed) else 1
                 await turns.step()
                 continue
             left -= SKIPPED_PER_ROW
