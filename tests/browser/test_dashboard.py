@@ -475,3 +475,51 @@ def test_a_forwarder_rests_and_goes_on_and_a_filter_is_kept(scene: Scene, page: 
     page.locator("#confirm-typed").fill("hot")
     page.get_by_role("button", name="Do it").click()
     page.get_by_text("No content filter is kept").wait_for()
+
+
+def test_a_list_is_leafed_through_within_the_page(scene: Scene, page: Any) -> None:
+    device = scene.device("many")
+    done: list[int] = []
+    device.client.on_subscribe = lambda *_: done.append(1)
+    device.client.subscribe([(f"leaf/{number:03}", 1) for number in range(130)])
+    wait_until(lambda: bool(done))
+    page.goto(f"{scene.url}/ui/subscriptions?client_id=many")
+    page.locator("#pulse[data-state=live]").wait_for()
+    rows = page.locator("#rows tbody tr")
+    assert rows.count() == 100
+    page.evaluate("window.kept = 1")
+    page.get_by_role("link", name="Next page").focus()
+    page.keyboard.press("Enter")
+    page.get_by_text("leaf/129").wait_for()
+    assert (rows.count(), "cursor=" in page.url) == (30, True)
+    assert page.evaluate("window.kept") == 1, "the document is the same"
+    assert page.evaluate("document.activeElement.id") == "main", "nobody begins at the top again"
+    # Back: the page as it was, and it lives.
+    page.go_back()
+    page.get_by_text("leaf/099").wait_for()
+    assert rows.count() == 100
+    page.locator("#pulse[data-state=live]").wait_for()
+    assert page.get_by_label("Client id begins with").input_value() == "many"
+    device.leave()
+
+
+def test_what_an_event_changes_is_drawn_once(scene: Scene, page: Any) -> None:
+    """Its values wait for the parts that are asked for with it, but not for ever."""
+    page.goto(f"{scene.url}/ui/sessions/pump-4")
+    page.locator("#pulse[data-state=live]").wait_for()
+    asked: list[Any] = []
+    page.route(re.compile("/ui/sessions/pump-4/held"), lambda route: asked.append(route))
+    page.wait_for_event("request", lambda request: request.url.endswith("/held"))
+    before = page.locator("#asof").inner_text()
+    # The next event does not wait for what is still to come.
+    page.wait_for_function("old => document.querySelector('#asof').textContent !== old", arg=before)
+    for route in asked:
+        route.abort()
+    page.unroute_all(behavior="ignoreErrors")
+    scene.device("late").publish("plant/9/temperature", b"x")
+    owed = page.locator("#delivery .value").nth(1)
+    text = owed.inner_text()
+    page.wait_for_function(
+        "old => document.querySelectorAll('#delivery .value')[1].textContent !== old", arg=text
+    )
+    page.wrong.clear()  # the request that was let down

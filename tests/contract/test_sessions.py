@@ -7,6 +7,8 @@ import pytest
 from perdure.model import BackfillProgress, Cursor, GroupRecord, Subscription, Will
 from perdure.storage.batch import Batch
 from perdure.storage.contract import Database
+from perdure.storage.subscribers import Subscriber
+from perdure.topic.matching import matches
 from tests.contract.conftest import Backend
 from tests.contract.values import NOW_US, create_session, entry, record, submit, write
 
@@ -106,6 +108,159 @@ async def test_discard_leaves_nothing(backend: Backend) -> None:
     assert stored is not None
     assert (stored.cursor, stored.subscriptions, stored.awaiting_release) == (Cursor(), (), ())
     assert await read_inbox(backend.database, "full") == []
+
+
+async def test_names_and_records_apart(backend: Backend) -> None:
+    clients = ["a", "a/b", "b", "é", "\U0001f600"]
+    for client_id in reversed(clients):
+        create_session(backend.database, client_id)
+    for database in backend.now_and_restarted():
+        assert await database.session_ids(after="", limit=9) == clients
+        assert await database.session_ids(after="a", limit=2) == clients[1:3]
+        assert await database.session_ids(after="a!", limit=1) == ["a/b"]
+        assert await database.session_ids(after=clients[-1], limit=9) == []
+        records = await database.session_records(["b", "none", "a"])
+        assert [each.client_id for each in records] == ["b", "a"]
+        assert await database.session_records([]) == []
+
+
+async def subscribers(database: Database, topic: str, *, limit: int = 1000) -> list[Subscriber]:
+    """Page by page, each bounded in its work."""
+    found: list[Subscriber] = []
+    start: bytes | None = b""
+    while start is not None:
+        page = await database.subscribers(topic, start=start, limit=limit, steps_max=limit + 1)
+        assert len(page.found) <= limit
+        assert page.next_start is None or page.next_start > start
+        found += page.found
+        start = page.next_start
+    return found
+
+
+async def test_subscribers_of_a_topic(backend: Backend) -> None:
+    create_session(backend.database, "c1")
+    batch = Batch()
+    batch.put_subscription("c1", Subscription("a/#", since_offset=5), epoch=1)
+    batch.put_subscription("c1", Subscription("a/#", "g", 1, since_offset=5), epoch=1)
+    stored = Subscription("a/#", qos=1, since_offset=7, where="x > 1", where_id="hot")
+    batch.put_subscription("c1", stored, epoch=1)
+    batch.put_subscription("c1", Subscription("b", since_offset=5), epoch=1)
+    backfilled = Subscription(
+        "+/x", qos=2, since_offset=5, backfill=BackfillProgress(True, "", 5, 5)
+    )
+    batch.put_subscription("c1", backfilled, epoch=1)
+    write(backend.database, batch)
+    expected = [("c1", name) for name in ("$filter/hot/a/#", "$share/g/a/#", "+/x", "a/#")]
+    for database in backend.now_and_restarted():
+        assert sorted(await subscribers(database, "a/x")) == expected
+        assert await subscribers(database, "c") == []
+    # Replaced, one ends while another of its name begins, one is deleted, and one is never made.
+    batch = Batch()
+    batch.put_subscription("c1", Subscription("a/#", since_offset=17, qos=1), epoch=1)
+    ended = Subscription("a/#", since_offset=5, until_offset=17)
+    batch.put_subscription("c1", ended, epoch=1)
+    batch.put_subscription("c1", Subscription("+/x", qos=2, since_offset=5), epoch=1)
+    batch.delete_subscription("c1", Subscription("a/#", "g", since_offset=5), epoch=1)
+    batch.delete_subscription("c1", Subscription("a/x"), epoch=1)
+    write(backend.database, batch)
+    expected = [("c1", name) for name in ("$filter/hot/a/#", "+/x", "a/#")]
+    for database in backend.now_and_restarted():
+        assert sorted(await subscribers(database, "a/x")) == expected
+    batch = Batch()
+    batch.put_subscription("c1", Subscription("a/+", since_offset=18), epoch=1)
+    batch.discard_session("c1")
+    batch.put_session(record("c1"))
+    batch.put_subscription("c1", Subscription("b/#", since_offset=20), epoch=1)
+    write(backend.database, batch)
+    for database in backend.now_and_restarted():
+        assert await subscribers(database, "a/x") == []
+        assert await subscribers(database, "b") == [("c1", "b/#")]
+
+
+async def test_subscribers_by_a_text(database: Database) -> None:
+    batch = Batch()
+    for client_id in ("c1", "c2"):
+        batch.put_session(record(client_id))
+        for group, where_id in (("", ""), ("g", ""), ("g", "hot")):
+            sub = Subscription("a/b", group, since_offset=5, where_id=where_id)
+            batch.put_subscription(client_id, sub, epoch=1)
+    batch.put_subscription("c2", Subscription("bb/a", since_offset=5), epoch=1)
+    ended = Subscription("a/b/c", since_offset=5, until_offset=6)
+    batch.put_subscription("c2", ended, epoch=1)
+    write(database, batch)
+    for text in ("a/b", "/", "bb", "$share/g/", "hot", "$filter/hot/a", "c1", "\0", "b/a", ""):
+        names = ("a/b", "$share/g/a/b", "$share/g/$filter/hot/a/b")
+        every = [(client_id, name) for client_id in ("c1", "c2") for name in names]
+        expected = [each for each in [*every, ("c2", "bb/a")] if text in each[1]]
+        for limit in (1, 2, 100):
+            found: list[Subscriber] = []
+            start: bytes | None = b""
+            while start is not None:
+                page = await database.subscribers_like(
+                    text, start=start, limit=limit, steps_max=limit
+                )
+                found += page.found
+                start = page.next_start
+            assert sorted(found) == sorted(expected), text
+
+
+FILTERS = (
+    "#",
+    "+",
+    "+/#",
+    "/",
+    "//#",
+    "/+",
+    "$SYS/#",
+    "$SYS/+",
+    "a",
+    "a/",
+    "a/#",
+    "a/+",
+    "a/+/+",
+    "+/b",
+    "a/b",
+    "a/b/#",
+    "a/b/c",
+    "a/!/c",
+    "!/#",
+    "a/\x01",
+    "+/+/+",
+    "+//c",
+    "é/+",
+    "a/bb",
+)
+TOPICS = (
+    "a",
+    "a/b",
+    "a/b/c",
+    "a/",
+    "/",
+    "//c",
+    "/x",
+    "!/b",
+    "$SYS/x",
+    "$SYS",
+    "a/\x01",
+    "é/b",
+    "ab",
+)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 1000])
+async def test_subscribers_are_found_as_they_match(database: Database, limit: int) -> None:
+    """Whatever the filters, and wherever pages are cut."""
+    clients = ("a", "c1", "\U0010ffff")
+    batch = Batch()
+    for client_id in clients:
+        batch.put_session(record(client_id))
+        for topic_filter in FILTERS:
+            batch.put_subscription(client_id, Subscription(topic_filter, since_offset=5), epoch=1)
+    write(database, batch)
+    for topic in TOPICS:
+        expected = [(c, f) for c in clients for f in FILTERS if matches(f, topic)]
+        found = await subscribers(database, topic, limit=limit)
+        assert sorted(found) == sorted(expected), topic
 
 
 async def test_discard_and_create_in_one_batch(backend: Backend) -> None:

@@ -23,6 +23,7 @@ from perdure.storage.contract import (
     StreamInfo,
 )
 from perdure.storage.memory import MemoryDatabase
+from perdure.storage.subscribers import SubscriberPage
 
 
 class ProcessDied(BaseException):
@@ -193,8 +194,30 @@ class FaultyDatabase:
     def sessions(self, *, after: str = "") -> AsyncIterator[SessionRecord]:
         return self.inner.sessions(after=after)
 
+    async def session_ids(self, *, after: str, limit: int) -> list[str]:
+        await self._wait()
+        return await self.inner.session_ids(after=after, limit=limit)
+
+    async def session_records(self, client_ids: Sequence[str]) -> list[SessionRecord]:
+        await self._wait()
+        return await self.inner.session_records(client_ids)
+
     async def session_count(self) -> int:
         return await self.inner.session_count()
+
+    async def subscribers(
+        self, topic: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        await self._wait()
+        return await self.inner.subscribers(topic, start=start, limit=limit, steps_max=steps_max)
+
+    async def subscribers_like(
+        self, text: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        await self._wait()
+        return await self.inner.subscribers_like(
+            text, start=start, limit=limit, steps_max=steps_max
+        )
 
     async def due_sessions(self, now_us: int, *, limit: int) -> list[SessionRecord]:
         await self._wait()

@@ -3,12 +3,14 @@
 Published keys are fetched at the start and every ``refresh_s``. A token with a key identifier that
 is not known makes for a fetch too, since the issuer may have a new key; but of those there is one
 in ``refresh_min_s`` at most, whatever clients send, and all who wait share it. Keys that cannot be
-fetched anew hold on for ``stale_max_s``.
+fetched anew hold on for ``stale_max_s``. When a key is published no more, those whom it has let in
+are looked at again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from pathlib import Path
 from typing import Final, final
 
@@ -31,6 +33,16 @@ SECRET_BYTES_MIN: Final = 32
 KEY_FILE_BYTES_MAX: Final = 64 * 1024
 
 
+_MATERIAL: Final = ("kty", "crv", "x", "y", "e", "n", "k")
+"""What a key is, whatever it is called (RFC 7638 section 3.2)."""
+
+
+def fingerprint(key: jwt.PyJWK) -> bytes:
+    """What tells a key from every other; the same after it was given another identifier."""
+    members = [f"{name}={key._jwk_data.get(name)}" for name in _MATERIAL]
+    return hashlib.sha256("\n".join(members).encode()).digest()
+
+
 @final
 class FileKey:
     """One key, of a file; ``load`` reads it again."""
@@ -42,6 +54,10 @@ class FileKey:
     async def find(self, kid: str | None) -> jwt.PyJWK:
         """The key, whatever the token calls it."""
         return self._key
+
+    def has(self, known: object) -> bool:
+        """Whether a key, by its fingerprint, is this one."""
+        return fingerprint(self._key) == known
 
     async def start(self) -> None:
         """Nothing goes on."""
@@ -133,6 +149,7 @@ class PublishedKeys:
             transport=transport,
         )
         self._keys: dict[str | None, jwt.PyJWK] = {}
+        self._fingerprints: frozenset[bytes] = frozenset()
         self._fetched_us: int | None = None
         self._asked_us: int | None = None
         self._fetching: asyncio.Task[bool] | None = None
@@ -151,6 +168,10 @@ class PublishedKeys:
         if self._is_stale():
             raise MethodUnavailable("the keys of auth.jwt.jwks_url cannot be fetched")
         return key
+
+    def has(self, known: object) -> bool:
+        """Whether the issuer still publishes a key, by its fingerprint, as far as is known."""
+        return self._fetched_us is None or known in self._fingerprints
 
     async def start(self) -> None:
         """Fetch the keys now and again; an issuer that is away now may come later."""
@@ -222,8 +243,15 @@ class PublishedKeys:
         keys = {key.key_id: key for key in found.keys[:KEYS_MAX] if key.key_type != "oct"}
         if set(keys) != set(self._keys):
             self._context.log.info("auth.keys", url=self._settings.jwks_url, keys=len(keys))
+        before, self._fingerprints = self._fingerprints, frozenset(map(fingerprint, keys.values()))
         self._keys = keys
         self._fetched_us = self._context.clock.monotonic_us()
+        withdrawn = before - self._fingerprints
+        if withdrawn:
+            self._context.log.warning(
+                "auth.keys_withdrawn", url=self._settings.jwks_url, keys=len(withdrawn)
+            )
+            self._context.changed(None)
         return True
 
     async def _get(self) -> bytes:

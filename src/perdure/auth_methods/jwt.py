@@ -13,13 +13,14 @@ from typing import Any, Final, final
 
 import jwt
 
-from perdure.auth_methods.jwks import SETTING, FileKey, PublishedKeys
+from perdure.auth_methods.jwks import SETTING, FileKey, PublishedKeys, fingerprint
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.grant import Grant, parse_grant
 from perdure.broker.auth.method import AuthMethod, MethodContext, allow, deny, ignore
 from perdure.config.schema.auth_methods import JwtConfig
 from perdure.errors import ConfigError
 from perdure.limits import UTF8_STRING_BYTES_MAX
+from perdure.mqtt.reason_codes import NOT_AUTHORIZED
 from perdure.net.http_settings import check_http_url
 
 SYMMETRIC: Final = frozenset(("HS256", "HS384", "HS512"))
@@ -82,6 +83,12 @@ class JwtMethod(AuthMethod):
             self._context.log.debug("auth.token_refused", reason=str(error))
             return deny()
 
+    async def renew(self, request: AuthRequest, proof: object | None) -> AuthResult:
+        """Whether the key of a client's token still is one; its end was told at CONNECT."""
+        if self._settings.withdrawn_keys == "keep" or self._keys.has(proof):
+            return ignore()
+        return deny(NOT_AUTHORIZED)
+
     async def _judge(
         self, token: bytes, header: dict[str, Any], request: AuthRequest
     ) -> AuthResult:
@@ -102,6 +109,7 @@ class JwtMethod(AuthMethod):
             self._username(claims, request),
             grant=self._grant(claims),
             expires_us=expires_us,
+            proof=fingerprint(key),
         )
 
     def _verify(self, token: bytes, key: Any, algorithms: list[str]) -> dict[str, Any]:

@@ -81,6 +81,15 @@ class Subscription(msgspec.Struct, frozen=True, array_like=True):
         return group_key_of(self.group, self.filter, self.where, self.where_id)
 
 
+def filter_of(name: str) -> str:
+    """The topic filter in what a subscription is called: ``Subscription.name`` the other way
+    round."""
+    for prefix in ("$share/", "$filter/"):
+        if name.startswith(prefix):
+            name = name.split("/", 2)[-1]
+    return name
+
+
 def group_key_of(group: str, topic_filter: str, where: str, where_id: str) -> str:
     """The key of a shared group.
 

@@ -46,6 +46,14 @@ class Stored(Protocol):
         """See ``Database``."""
         ...
 
+    async def session_ids(self, *, after: str, limit: int) -> list[str]:
+        """See ``Database``."""
+        ...
+
+    async def session_records(self, client_ids: Sequence[str]) -> list[SessionRecord]:
+        """See ``Database``."""
+        ...
+
     async def open_session(self, client_id: str) -> StoredSession | None:
         """See ``Database``."""
         ...
@@ -90,6 +98,16 @@ def state_of(record: SessionRecord, now_us: int, *, running: bool) -> State:
     return "offline"
 
 
+def node_of(record: SessionRecord, here: str | None) -> str | None:
+    """The node that a session is connected to; None = to none.
+
+    Args:
+        record: the session.
+        here: this node, if it is connected to that; else its record says so.
+    """
+    return here or (record.connected and record.node) or None
+
+
 def deadline(steady_us: int, skew_us: int) -> str | None:
     """A deadline as people read it; None = there is none.
 
@@ -125,7 +143,7 @@ def session_row(
     return SessionRow(
         client_id=record.client_id,
         state=state_of(record, now_us, running=running),
-        node=node or (record.connected and record.node) or None,
+        node=node_of(record, node),
         username=record.username or None,
         protocol=_PROTOCOLS.get(record.protocol, ""),
         created_at=format_time(record.created_at_us),

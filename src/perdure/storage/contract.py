@@ -24,6 +24,7 @@ from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, Store
 from perdure.storage.batch import Batch
 from perdure.storage.capabilities import Capabilities
 from perdure.storage.results import Finding, GenerationInfo, ReadResult, RetainedPage, StreamInfo
+from perdure.storage.subscribers import SubscriberPage
 from perdure.topic.proposal import Structure
 
 __all__ = [
@@ -172,8 +173,40 @@ class Database(Protocol):
         """All session records in client-id order (UTF-8), from the first id above ``after``."""
         ...
 
+    async def session_ids(self, *, after: str, limit: int) -> list[str]:
+        """Client ids of the stored sessions in their order, from the first above ``after``, without
+        a look at their records."""
+        ...
+
+    async def session_records(self, client_ids: Sequence[str]) -> list[SessionRecord]:
+        """The records of sessions, in the order that was asked for, without those that are not
+        there."""
+        ...
+
     async def session_count(self) -> int:
         """Number of stored sessions."""
+        ...
+
+    async def subscribers(
+        self, topic: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        """Stored subscriptions that hold and that a topic matches, those of groups and those with a
+        content filter too, in an order of the store's.
+
+        Args:
+            topic: topic name.
+            start: where the page before says that the next one begins; empty = the beginning.
+            limit: most subscriptions to return.
+            steps_max: most entries to look at, so that one page's time is bounded: it may be
+                short, or empty, and go on all the same.
+        """
+        ...
+
+    async def subscribers_like(
+        self, text: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        """Stored subscriptions that hold and whose names have a text in them; see
+        ``subscribers``."""
         ...
 
     async def due_sessions(self, now_us: int, *, limit: int) -> list[SessionRecord]:

@@ -22,7 +22,7 @@ from perdure.config.schema.auth_methods import JwtConfig
 from perdure.errors import ConfigError
 from perdure.topic.rules import Permission, Rule
 from tests.support.clock import START_US, VirtualClock
-from tests.unit.auth_methods.helpers import asking, make_context
+from tests.unit.auth_methods.helpers import Told, asking, make_context
 
 NOW_S = START_US // 1_000_000
 SECRET = b"s" * 48
@@ -260,7 +260,8 @@ class Place:
         self.clock = VirtualClock()
         self.issuer = issuer
         self.settings = JwtConfig(jwks_url="http://issuer/keys", stale_max_s=100)
-        context = make_context("jwt", clock=self.clock)
+        self.told = Told()
+        context = make_context("jwt", clock=self.clock, changed=self.told)
         transport = httpx.MockTransport(issuer.answer)
         self.keys = PublishedKeys(self.settings, context, transport)
         self.method = JwtMethod(self.settings, context, self.keys)
@@ -290,6 +291,43 @@ async def test_a_new_key_is_found_and_an_old_one_forgotten(place: Place) -> None
     assert place.issuer.asked == 2
     assert not await place.lets_in("one", RSA)
     assert not await place.lets_in("two", RSA)
+
+
+async def test_whom_a_withdrawn_key_has_let_in_is_let_go(place: Place) -> None:
+    place.issuer.publish("two", OTHER_RSA)
+    proofs = {}
+    for kid, key in (("one", RSA), ("two", OTHER_RSA)):
+        exp = place.clock.now_us() // 1_000_000 + 60
+        signed = token(key, "RS256", kid=kid, exp=exp)
+        proofs[kid] = (await place.method.authenticate(asking("ada", signed))).proof
+    # A key by another name is the same key, and an issuer that is away withdraws nothing.
+    place.issuer.keys.clear()
+    place.issuer.publish("other", RSA)
+    place.issuer.publish("two", OTHER_RSA)
+    for status in (200, 503):
+        place.issuer.status = status
+        place.clock.advance_us(10_000_000)
+        assert not await place.lets_in("unknown", RSA)
+        assert place.told.users == []
+        assert (await place.method.renew(asking("ada"), proofs["one"])).undecided
+    place.issuer.status = 200
+    place.issuer.keys.pop(0)
+    place.clock.advance_us(10_000_000)
+    assert not await place.lets_in("unknown", RSA)
+    assert place.told.users == [None]
+    gone = await place.method.renew(asking("ada"), proofs["one"])
+    assert (gone.ok, gone.undecided, gone.reason_code) == (False, False, 0x87)
+    assert (await place.method.renew(asking("ada"), proofs["two"])).undecided
+
+
+async def test_withdrawn_keys_may_be_kept(made: Made, tmp_path: Path) -> None:
+    for fate in ("keep", "disconnect"):
+        method = made(withdrawn_keys=fate)
+        proof = (await method.authenticate(asking("ada", token()))).proof
+        assert (await method.renew(asking("ada"), proof)).undecided
+        (tmp_path / "key").write_bytes(b"n" * 48)
+        method.reload()
+        assert (await method.renew(asking("ada"), proof)).undecided == (fate == "keep")
 
 
 async def test_unknown_keys_cause_one_fetch_in_a_while(place: Place) -> None:

@@ -44,7 +44,8 @@ class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 @final
 class SubscriptionPage(Page[SubscriptionRow], frozen=True, kw_only=True):
-    """A page of subscriptions, by client id and filter."""
+    """A page of subscriptions, by client id and filter. If their filters must hold a text, or be of
+    a group, those of connected sessions come first, and the others by filter and client id."""
 
 
 @final
@@ -60,7 +61,7 @@ class Match(SubscriptionRow, frozen=True, kw_only=True):
 
 @final
 class MatchPage(Page[Match], frozen=True, kw_only=True):
-    """Connected sessions first, then the others, each by client id."""
+    """Connected sessions first, by client id; then the others, by filter and client id."""
 
 
 @final
@@ -136,7 +137,7 @@ class MatchTopic(Request[MatchPage], frozen=True, kw_only=True):
 
     Attributes:
         topic: topic name.
-        connected: only connected sessions, which needs no scan of the others.
+        connected: only connected sessions, or only the others.
     """
 
     topic: Topic

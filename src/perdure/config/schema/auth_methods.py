@@ -101,6 +101,13 @@ class JwtConfig(MethodConfig, frozen=True):
             ge=1,
         ),
     ] = 86_400
+    withdrawn_keys: Annotated[
+        Literal["disconnect", "keep"],
+        about(
+            "Clients that are connected by a token whose key is published no more, or is not in "
+            "its file after a reload: disconnect them, or keep them until their token ends."
+        ),
+    ] = "disconnect"
     issuer: Annotated[str, about("What `iss` must be; empty = anything.")] = ""
     audience: Annotated[str, about("What `aud` must be or hold; empty = anything.")] = ""
     leeway_s: Annotated[

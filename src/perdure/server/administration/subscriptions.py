@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import functools
+import heapq
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final, final
 
 import msgspec
 
 from perdure.admin.operation import Request
+from perdure.admin.problems import Refused
 from perdure.admin.records.sessions import ListSessions
 from perdure.admin.records.subscriptions import (
     ListSharedGroups,
@@ -38,7 +42,7 @@ from perdure.server.administration.paging import page_of
 from perdure.server.administration.service import Call, Handler
 from perdure.server.administration.turns import Turns
 from perdure.server.inspect import held_subscription
-from perdure.topic.matching import matches
+from perdure.storage.subscribers import Subscriber, SubscriberPage
 from perdure.topic.names import validate_topic_name
 
 SESSIONS_PER_PAGE: Final = 2_000
@@ -48,8 +52,17 @@ MEMBERS_SHOWN_MAX: Final = 100
 LAG_COUNT_MAX: Final = 1_000
 """Messages counted for one group; beyond it is "at least"."""
 
-_OFFLINE: Final = "\0"
-"""Begins the cursor of a match among sessions that are not connected."""
+INDEX_STEPS_MAX: Final = 128
+"""Entries of the index of subscriptions that are looked at in one go, 0.1 to 0.5 ms."""
+
+INDEX_READS_MAX: Final = 512
+"""How often that may be for one page."""
+
+GATHERED_MAX: Final = 2_048
+"""Matches that are put in order in one turn, some 0.5 ms."""
+
+_STORED: Final = "\0"
+"""Begins the cursor of a match among what is stored."""
 
 
 @final
@@ -81,8 +94,34 @@ class SubscriptionOperations:
         )
         return await self.list_page(asked, call)
 
-    async def list_page(self, request: ListSubscriptions, _call: Call) -> SubscriptionPage:
-        """A page of all that hold."""
+    async def list_page(self, request: ListSubscriptions, call: Call) -> SubscriptionPage:
+        """A page of all that hold; if their names must have a text in them, of connected sessions
+        first, and then by the index of the store."""
+        text = request.filter_like or (f"$share/{request.group}/" if request.group else "")
+        if not text or request.client_id or request.prefix or not self._live.is_alone:
+            return await self._by_client(request)
+        after = decode_cursor(request.cursor)
+        items: list[SubscriptionRow] = []
+        if not after.startswith(_STORED) and request.connected is not False:
+            asked = msgspec.structs.replace(request, connected=True)
+            page = await self._by_client(asked)
+            if page.next_cursor is not None or request.connected:
+                return page
+            items = list(page.items)
+            if len(items) == request.limit:
+                return SubscriptionPage(items=items, next_cursor=encode_cursor(_STORED))
+        look = _Look(functools.partial(self._services.database.subscribers_like, text), after)
+        async for client_id, name in self._stored(look, request.limit, items):
+            subs, node = await self._held(client_id)
+            items += [
+                _row(client_id, sub, node)
+                for sub in subs
+                if sub.name == name and _wanted(sub, request, connected=node is not None)
+            ]
+        return SubscriptionPage(items=items, next_cursor=look.cursor)
+
+    async def _by_client(self, request: ListSubscriptions) -> SubscriptionPage:
+        """A page in the order of client ids."""
         items: list[SubscriptionRow] = []
         after_id, _, after_name = decode_cursor(request.cursor).partition("\0")
         last = after_id, after_name
@@ -108,34 +147,52 @@ class SubscriptionOperations:
         return SubscriptionPage(items=items, next_cursor=_position(*last))
 
     async def match(self, request: MatchTopic, _call: Call) -> MatchPage:
-        """Connected subscribers by the matcher that delivers; then the others by their filters."""
+        """Connected subscribers by the matcher that delivers; then the others by the index of the
+        store."""
         validate_topic_name(request.topic, levels_max=65_536)
         after = decode_cursor(request.cursor)
         items: list[Match] = []
-        if not after.startswith(_OFFLINE):
+        if not after.startswith(_STORED):
             if request.connected is not False:
-                found = sorted(await self._matching(request.topic), key=_match_key)
-                items, following = page_of(found, request, _match_key)
-                if following is not None:
-                    return MatchPage(items=items, next_cursor=following)
-            after = _OFFLINE
-        if request.connected:
-            return MatchPage(items=items)
-        looked, last, turns = 0, after[1:], Turns()
-        asked = ListSessions(connected=False)
-        async for record in candidates(self._services.database, asked, last, None):
-            if looked == SESSIONS_PER_PAGE or len(items) >= request.limit:
-                return MatchPage(items=items, next_cursor=encode_cursor(_OFFLINE + last))
-            looked, last = looked + 1, record.client_id
-            if record.subscription_count and self._live.get(last) is None:
-                subs, node = await self._held(last)
-                items += [
-                    Match(**msgspec.structs.asdict(_row(last, sub, node)), allowed=None)
-                    for sub in subs
-                    if matches(sub.filter, request.topic)
-                ]
+                found = await self._matching(request.topic, after, request.limit + 1)
+                for _, live, sub in found[: request.limit]:
+                    row = msgspec.structs.asdict(_row(live.client_id, sub, self._live.node))
+                    items.append(Match(**row, allowed=self._allowed(live, request.topic)))
+                if len(found) > request.limit:
+                    place = found[request.limit - 1][0]
+                    return MatchPage(items=items, next_cursor=encode_cursor(place))
+            if request.connected and self._live.is_alone:
+                return MatchPage(items=items)
+            if len(items) == request.limit:
+                return MatchPage(items=items, next_cursor=encode_cursor(_STORED))
+        look = _Look(functools.partial(self._services.database.subscribers, request.topic), after)
+        async for client_id, name in self._stored(look, request.limit, items):
+            subs, node = await self._held(client_id)
+            items += [
+                Match(**msgspec.structs.asdict(_row(client_id, sub, node)), allowed=None)
+                for sub in subs
+                if sub.name == name and request.connected in (None, node is not None)
+            ]
+        return MatchPage(items=items, next_cursor=look.cursor)
+
+    async def _stored(
+        self, look: _Look, limit: int, items: Sequence[SubscriptionRow]
+    ) -> AsyncIterator[Subscriber]:
+        """Go on with what is stored, of sessions that are not connected here, until there are so
+        many items, or the work of a page is done."""
+        turns = Turns()
+        for _ in range(INDEX_READS_MAX):
+            page = await look.read(
+                start=look.start, limit=limit - len(items), steps_max=INDEX_STEPS_MAX
+            )
+            for found in page.found:
+                if self._live.get(found.client_id) is None:
+                    yield found
+                await turns.step()
+            look.goes_on_at(page.next_start)
+            if page.next_start is None or len(items) >= limit:
+                return
             await turns.step()
-        return MatchPage(items=items)
 
     async def groups(self, request: ListSharedGroups, _call: Call) -> SharedGroupPage:
         """A page of groups."""
@@ -185,15 +242,20 @@ class SubscriptionOperations:
         holding = [sub for sub in subs if not sub.until_offset]
         return sorted(holding, key=lambda sub: sub.name), node
 
-    async def _matching(self, topic: str) -> list[Match]:
-        """The subscriptions of connected sessions that a topic matches."""
-        found: list[Match] = []
+    async def _matching(
+        self, topic: str, after: str, limit: int
+    ) -> list[tuple[str, LiveSession, Subscription]]:
+        """The first subscriptions of connected sessions that a topic matches, behind a place."""
+        found: list[tuple[str, LiveSession, Subscription]] = []
         turns = Turns()
         for live, sub in self._subscribers(topic):
-            row = _row(live.client_id, sub, self._live.node)
-            found.append(Match(**msgspec.structs.asdict(row), allowed=self._allowed(live, topic)))
+            place = f"{live.client_id}\1{sub.name}"
+            if place > after:
+                found.append((place, live, sub))
+                if len(found) >= limit + GATHERED_MAX:
+                    found = heapq.nsmallest(limit, found, key=itemgetter(0))
             await turns.step()
-        return found
+        return heapq.nsmallest(limit, found, key=itemgetter(0))
 
     def _subscribers(self, topic: str) -> Iterator[tuple[LiveSession, Subscription]]:
         registry = self._services.registry.live
@@ -265,8 +327,36 @@ def _wanted(sub: Subscription, request: ListSubscriptions, *, connected: bool) -
     )
 
 
-def _match_key(row: Match) -> str:
-    return f"{row.client_id}\1{row.filter}"
+@final
+class _Look:
+    """A look at the index of the store.
+
+    Args:
+        read: reads a page of it.
+        cursor: says where to begin, if it is of a page of it.
+
+    Attributes:
+        start: where to go on.
+        cursor: of that; None = everything was seen.
+
+    Raises:
+        Refused: the cursor says nothing of the kind.
+    """
+
+    __slots__ = ("cursor", "read", "start")
+
+    def __init__(self, read: Callable[..., Awaitable[SubscriberPage]], cursor: str) -> None:
+        self.read = read
+        self.cursor: str | None = None
+        try:
+            self.start = cursor[1:].encode("latin-1") if cursor.startswith(_STORED) else b""
+        except ValueError as error:
+            raise Refused("bad_request", "the cursor is not one of this list") from error
+
+    def goes_on_at(self, start: bytes | None) -> None:
+        """The next page begins there."""
+        self.start = start or b""
+        self.cursor = None if start is None else encode_cursor(_STORED + start.decode("latin-1"))
 
 
 def _position(client_id: str, name: str) -> str:

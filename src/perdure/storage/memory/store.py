@@ -10,6 +10,7 @@ Invariant: the live state is the synced state plus the changes written since.
 from __future__ import annotations
 
 import copy
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeAlias, final
 
@@ -24,6 +25,12 @@ from perdure.storage.fencing import stale
 from perdure.storage.memory.state import State, retained_key
 from perdure.storage.notes import Note
 from perdure.storage.offsets import Offsets
+from perdure.storage.subscribers import (
+    Subscriber,
+    SubscriberPage,
+    parse_subscriber,
+    subscriber_key,
+)
 from perdure.topic.matching import matches
 
 Change: TypeAlias = Callable[[State], None]
@@ -291,8 +298,46 @@ class MemoryDatabase:
             if client_id.encode() > after.encode() and session is not None:
                 yield session.record
 
+    async def session_ids(self, *, after: str, limit: int) -> list[str]:
+        ids = sorted(self._live.sessions, key=str.encode)
+        return [each for each in ids if each.encode() > after.encode()][:limit]
+
+    async def session_records(self, client_ids: Sequence[str]) -> list[SessionRecord]:
+        sessions = self._live.sessions
+        return [sessions[each].record for each in client_ids if each in sessions]
+
     async def session_count(self) -> int:
         return len(self._live.sessions)
+
+    async def subscribers(
+        self, topic: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        return self._subscribers(
+            lambda topic_filter, _: matches(topic_filter, topic), start, limit, steps_max
+        )
+
+    async def subscribers_like(
+        self, text: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        return self._subscribers(lambda _, name: text in name, start, limit, steps_max)
+
+    def _subscribers(
+        self, wanted: Callable[[str, str], bool], start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        keys = sorted(
+            subscriber_key(sub.filter, client_id, sub.name)
+            for client_id, session in self._live.sessions.items()
+            for sub in session.subscriptions.values()
+            if not sub.until_offset
+        )
+        found: list[Subscriber] = []
+        for looked, key in enumerate(keys[bisect_left(keys, start) :]):
+            if len(found) >= limit or looked >= steps_max:
+                return SubscriberPage(found, key)
+            topic_filter, subscriber = parse_subscriber(key)
+            if wanted(topic_filter, subscriber.name):
+                found.append(subscriber)
+        return SubscriberPage(found, None)
 
     async def due_sessions(self, now_us: int, *, limit: int) -> list[SessionRecord]:
         records = [session.record for session in self._live.sessions.values()]

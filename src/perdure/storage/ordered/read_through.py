@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
 from perdure.storage.contract import GenerationInfo, ReadResult, RetainedPage, StreamInfo
 from perdure.storage.ordered.local import Local
+from perdure.storage.subscribers import SubscriberPage
 
 
 class ReadThrough:
@@ -68,8 +69,26 @@ class ReadThrough:
     def sessions(self, *, after: str = "") -> AsyncIterator[SessionRecord]:
         return self._local.sessions(after=after)
 
+    async def session_ids(self, *, after: str, limit: int) -> list[str]:
+        return await self._local.session_ids(after=after, limit=limit)
+
+    async def session_records(self, client_ids: Sequence[str]) -> list[SessionRecord]:
+        return await self._local.session_records(client_ids)
+
     async def session_count(self) -> int:
         return await self._local.session_count()
+
+    async def subscribers(
+        self, topic: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        return await self._local.subscribers(topic, start=start, limit=limit, steps_max=steps_max)
+
+    async def subscribers_like(
+        self, text: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        return await self._local.subscribers_like(
+            text, start=start, limit=limit, steps_max=steps_max
+        )
 
     async def due_sessions(self, now_us: int, *, limit: int) -> list[SessionRecord]:
         return await self._local.due_sessions(now_us, limit=limit)

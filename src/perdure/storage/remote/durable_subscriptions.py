@@ -1,9 +1,9 @@
 """Which durable sessions want a message: the subscriptions of all of them, in memory.
 
-Only ordinary subscriptions that hold now are in it: not those of groups, not ended ones, not
-those that are still backfilled. What it decides is what a queue *shows* of a delivery; how a
-message is delivered in the end is decided when the session reads its queue (``session.pending``),
-so an entry too many is harmless and one too few is not.
+Queues are fed by ordinary subscriptions: not by those of groups, nor those that are still
+backfilled; those are kept for who asks who gets a topic. What it decides is what a queue *shows* of
+a delivery; how a message is delivered in the end is decided when the session reads its queue
+(``session.pending``), so an entry too many is harmless and one too few is not.
 """
 
 from __future__ import annotations
@@ -19,40 +19,36 @@ from perdure.topic.shapes import FilterIndex
 _Key: TypeAlias = tuple[int, str]
 
 
+Clients: TypeAlias = dict[str, dict[_Key, Subscription]]
+"""By client id: the subscriptions of one to one filter."""
+
+
 @final
-class DurableSubscriptions:
-    """The subscriptions of all durable sessions that hold now."""
+class _Kept:
+    """Subscriptions by topic filter and by client."""
 
     def __init__(self) -> None:
-        self._index: FilterIndex[dict[str, dict[_Key, Subscription]]] = FilterIndex()
+        self.index: FilterIndex[Clients] = FilterIndex()
         self._filters: dict[str, dict[_Key, str]] = {}
-        self._evaluation = Evaluation()
 
     def __len__(self) -> int:
         return sum(len(kept) for kept in self._filters.values())
 
-    def put(self, client_id: str, sub: Subscription) -> bool:
-        """Create or replace a subscription; returns whether it holds from now on."""
-        self.remove(client_id, sub)
-        if sub.group or sub.backfill is not None or sub.until_offset or not sub.qos:
-            return False
+    def put(self, client_id: str, sub: Subscription) -> None:
+        """Add one that is not there."""
         key = (sub.since_offset, sub.name)
-        clients = self._index.get(sub.filter)
+        clients = self.index.get(sub.filter)
         if clients is None:
             clients = {}
-            self._index.put(sub.filter, clients)
+            self.index.put(sub.filter, clients)
         clients.setdefault(client_id, {})[key] = sub
         self._filters.setdefault(client_id, {})[key] = sub.filter
-        return True
 
-    def remove(self, client_id: str, sub: Subscription) -> None:
-        """Forget a subscription, by name and beginning."""
+    def remove(self, client_id: str, key: _Key) -> None:
+        """Forget one, if it is there."""
         kept = self._filters.get(client_id)
-        if kept is None:
-            return
-        key = (sub.since_offset, sub.name)
-        topic_filter = kept.pop(key, None)
-        if topic_filter is None:
+        topic_filter = None if kept is None else kept.pop(key, None)
+        if kept is None or topic_filter is None:
             return
         if not kept:
             del self._filters[client_id]
@@ -63,9 +59,63 @@ class DurableSubscriptions:
         for key, topic_filter in self._filters.pop(client_id, {}).items():
             self._take_out(client_id, topic_filter, key)
 
+    def _take_out(self, client_id: str, topic_filter: str, key: _Key) -> None:
+        clients = self.index.get(topic_filter)
+        assert clients is not None
+        subs = clients[client_id]
+        del subs[key]
+        if not subs:
+            del clients[client_id]
+            if not clients:
+                self.index.remove(topic_filter)
+
+
+@final
+class DurableSubscriptions:
+    """The subscriptions of all durable sessions that hold now."""
+
+    def __init__(self) -> None:
+        self._fed = _Kept()
+        """Those that have messages queued."""
+        self._others = _Kept()
+        """Those of groups, of QoS 0, and those that are still backfilled."""
+        self._evaluation = Evaluation()
+
+    def __len__(self) -> int:
+        return len(self._fed)
+
+    def put(self, client_id: str, sub: Subscription) -> bool:
+        """Create or replace a subscription; returns whether messages are queued for it from now
+        on."""
+        self.remove(client_id, sub)
+        if sub.until_offset:
+            return False
+        feeds = not sub.group and sub.backfill is None and sub.qos > 0
+        (self._fed if feeds else self._others).put(client_id, sub)
+        return feeds
+
+    def remove(self, client_id: str, sub: Subscription) -> None:
+        """Forget a subscription, by name and beginning."""
+        key = (sub.since_offset, sub.name)
+        self._fed.remove(client_id, key)
+        self._others.remove(client_id, key)
+
+    def discard(self, client_id: str) -> None:
+        """Forget a session."""
+        self._fed.discard(client_id)
+        self._others.discard(client_id)
+
+    def subscribers(self, topic: str) -> list[Clients]:
+        """All subscriptions that a topic matches, by filter; they change with the next ``put``."""
+        return [*self._fed.index.match(topic), *self._others.index.match(topic)]
+
+    def all(self) -> list[Clients]:
+        """All subscriptions, by filter."""
+        return [clients for kept in (self._fed, self._others) for _, clients in kept.index.items()]
+
     def deliveries(self, message: Message) -> list[tuple[str, DeliveryOptions]]:
         """Who is to get a message with QoS 1 or 2, each session once, and how."""
-        audiences = self._index.match(message.topic)
+        audiences = self._fed.index.match(message.topic)
         if not audiences:
             return []
         if len(audiences) == 1:
@@ -87,16 +137,6 @@ class DurableSubscriptions:
             if options is not None and options.qos:
                 deliveries.append((client_id, options))
         return deliveries
-
-    def _take_out(self, client_id: str, topic_filter: str, key: _Key) -> None:
-        clients = self._index.get(topic_filter)
-        assert clients is not None
-        subs = clients[client_id]
-        del subs[key]
-        if not subs:
-            del clients[client_id]
-            if not clients:
-                self._index.remove(topic_filter)
 
 
 def wants(client_id: str, sub: Subscription, message: Message) -> bool:

@@ -7,6 +7,7 @@ loop, behind what was written before; while the server is away a read waits, as 
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -17,11 +18,13 @@ from perdure.storage.codec import decode_group, decode_retained
 from perdure.storage.contract import GenerationInfo, ReadResult, RetainedPage, StreamInfo
 from perdure.storage.remote import reader, retained, rows
 from perdure.storage.remote.driver import GROUPS, INBOX, MEMBERS, RETAINED, RETURNED, Driver, Row
+from perdure.storage.remote.durable_subscriptions import Clients
 from perdure.storage.remote.log import RemoteLog
 from perdure.storage.remote.loops import DriverLoop
 from perdure.storage.remote.pipeline import BACKOFF_MAX_S, BACKOFF_MIN_S, Pipeline
 from perdure.storage.remote.writer import Writer
 from perdure.storage.retained_walk import retained_key
+from perdure.storage.subscribers import SubscriberPage, parse_subscriber, subscriber_key
 
 T = TypeVar("T")
 
@@ -170,8 +173,27 @@ class ReadSide:
                 return
             start = page[-1] + b"\0"
 
+    async def session_ids(self, *, after: str, limit: int) -> list[str]:
+        return await self._call(lambda: reader.session_ids(self._driver, after, limit))
+
+    async def session_records(self, client_ids: Sequence[str]) -> list[SessionRecord]:
+        names = [each.encode() for each in client_ids]
+        return await self._call(lambda: reader.records_of(self._driver, names)) if names else []
+
     async def session_count(self) -> int:
         return len(self._writer.owners)
+
+    async def subscribers(
+        self, topic: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        matching = self._writer.durable_subscriptions.subscribers(topic)
+        return await _first(matching, "", start, limit, steps_max)
+
+    async def subscribers_like(
+        self, text: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        every = self._writer.durable_subscriptions.all()
+        return await _first(every, text, start, limit, steps_max)
 
     async def due_sessions(self, now_us: int, *, limit: int) -> list[SessionRecord]:
         due = [client_id.encode() for client_id in self._writer.owners.due(now_us, limit)]
@@ -230,3 +252,26 @@ class ReadSide:
                 self._driver, topic_filter, after_topic=after_topic, limit=limit, scan_max=scan_max
             )
         )
+
+
+async def _first(
+    audiences: list[Clients], text: str, start: bytes, limit: int, steps_max: int
+) -> SubscriberPage:
+    """The first subscriptions, by their keys, that are not before one and whose names have a text
+    in them; of so many clients at once."""
+    keys: list[bytes] = []
+    looked = 0
+    for clients in audiences:
+        for client_id in list(clients):
+            for sub in clients.get(client_id, {}).values():
+                if text in sub.name:
+                    key = subscriber_key(sub.filter, client_id, sub.name)
+                    if key >= start:
+                        keys.append(key)
+            looked += 1
+            if not looked % steps_max:
+                keys = heapq.nsmallest(limit + 1, keys)
+                await asyncio.sleep(0)
+    keys = heapq.nsmallest(limit + 1, keys)
+    found = [parse_subscriber(key)[1] for key in keys[:limit]]
+    return SubscriberPage(found, keys[limit] if len(keys) > limit else None)

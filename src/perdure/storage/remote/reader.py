@@ -43,6 +43,15 @@ async def read_session(driver: Reads, client_id: str) -> StoredSession | None:
     return stored_session(found)
 
 
+async def session_ids(driver: Reads, after: str, limit: int) -> list[str]:
+    """See ``Database.session_ids``."""
+    start = after.encode() + b"\0" if after else b""
+    page = await driver.scan(
+        CLIENTS, rows.NOBODY, start=start, end=b"", limit=limit, names_only=True
+    )
+    return [key.decode() for key, _ in page]
+
+
 async def session_page(driver: Reads, start: bytes) -> tuple[list[bytes], list[SessionRecord]]:
     """Names of clients from ``start`` on, up to ``PAGE`` of them, and their records."""
     page = await driver.scan(CLIENTS, rows.NOBODY, start=start, end=b"", limit=PAGE)
@@ -173,6 +182,15 @@ class StateReader:
             if len(names) < PAGE:
                 return
             start = names[-1] + b"\0"
+
+    async def session_ids(self, *, after: str, limit: int) -> list[str]:
+        """See ``Database.session_ids``."""
+        return await session_ids(self._driver, after, limit)
+
+    async def session_records(self, client_ids: Sequence[str]) -> list[SessionRecord]:
+        """See ``Database.session_records``."""
+        names = [each.encode() for each in client_ids]
+        return await records_of(self._driver, names) if names else []
 
     async def open_session(self, client_id: str) -> StoredSession | None:
         """All that is stored of a session."""

@@ -6,8 +6,8 @@ nothing and deletes nothing. What it proves when it finds nothing:
 - every row has a known kind, and its value decodes;
 - log: each message lies in its generation and its stream, each varying level has its index entry
   and no index entry is left over, and the counters agree;
-- sessions: cursors make sense, the deadline index agrees with the records in both directions,
-  and no row belongs to a session that is not there;
+- sessions: cursors make sense, the indexes by deadline and by filter agree with the records in both
+  directions, and no row belongs to a session that is not there;
 - no offset is above the last one that was allocated.
 
 On a ``SkippingEngine`` it goes on behind what cannot be read, and says at the end what that was and
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import final
+from typing import Final, final
 
 from perdure.errors import FormatTooNew, StorageCorrupt
 from perdure.model import Cursor
@@ -47,8 +47,11 @@ from perdure.storage.rocksdb.engine import (
 from perdure.storage.rocksdb.generations import Generation, Generations
 from perdure.storage.rocksdb.layout import table_generation
 from perdure.storage.rocksdb.marks import Marks
+from perdure.storage.rocksdb.opening import INDEXED, decode_format
 from perdure.storage.rocksdb.skipping import SkippingEngine
 from perdure.storage.rocksdb.touched import explain
+
+NOT_BY_FILTER: Final = "its filter is not in the index"
 
 _BROKEN = (StorageCorrupt, FormatTooNew, struct.error, UnicodeDecodeError, IndexError)
 
@@ -61,6 +64,9 @@ class Checker:
         self._engine = engine
         self._generations = generations
         self._marks = marks
+        found = engine.get(META, keys.FORMAT)
+        # Without a row that says what the database is, it is not known to have one.
+        self._is_indexed = found is not None and decode_format(found).version >= INDEXED
 
     def run(self) -> Iterator[Finding]:
         """Everything that is wrong."""
@@ -141,6 +147,8 @@ class Checker:
                     problem = "" if keys.group(record.key) == key else "another group's record"
                 elif key[:1] == b"m":
                     problem = "" if len(key) > len(keys.owner_of(key)) else "a member has no name"
+                elif key[:1] == b"f":
+                    problem = self._subscriber_problem(key)
                 else:
                     problem = "a row of unknown kind"
             except _BROKEN as error:
@@ -179,11 +187,23 @@ class Checker:
             return self._cursor_problem(decode_cursor(value))
         if kind == b"u":
             sub = decode_subscription(value)
-            expected = keys.subscription(rows, sub.since_offset, sub.name)
-            return "" if expected == key else "another subscription's record"
+            if keys.subscription(rows, sub.since_offset, sub.name) != key:
+                return "another subscription's record"
+            is_there = self._engine.get(STATE, keys.subscriber_of(client_id, sub)) is not None
+            if self._is_indexed and not is_there and not sub.until_offset:
+                return NOT_BY_FILTER
+            return ""
         if kind == b"r":
             return "" if len(key) == len(rows) + 3 else "not a packet identifier"
         return "a row of unknown kind"
+
+    def _subscriber_problem(self, key: bytes) -> str:
+        topic_filter, found, since_offset = keys.parse_subscriber_row(key)
+        rows = keys.session_rows(found.client_id)
+        value = self._engine.get(STATE, keys.subscription(rows, since_offset, found.name))
+        sub = None if value is None else decode_subscription(value)
+        holds = sub is not None and not sub.until_offset and sub.filter == topic_filter
+        return "" if holds else "an entry by filter of a subscription that is not there"
 
     def _cursor_problem(self, cursor: Cursor) -> str:
         if cursor.offset > self._marks.last_offset:

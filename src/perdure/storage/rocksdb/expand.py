@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from perdure.model import Cursor, GroupRecord, InboxEntry, Message, SessionRecord, Subscription
+from perdure.model.subscription import filter_of
 from perdure.storage.codec import encode_cursor, encode_entry, encode_record, encode_retained
 from perdure.storage.entry_run import can_be_run, encode_entries
 from perdure.storage.retained_walk import retained_key
@@ -121,7 +122,12 @@ class Expansion:
             self.rows += (STATE, keys.session(client_id), None)
         self.deadlines[client_id] = -1
         self.epochs[client_id] = None
-        self._delete_owned(STATE, keys.session_rows(client_id))
+        rows = keys.session_rows(client_id)
+        for key in self._delete_owned(STATE, rows):
+            if key[len(rows) : len(rows) + 1] == b"u":
+                since_offset, name = keys.parse_subscription(rows, key)
+                index_key = keys.subscriber(filter_of(name), client_id, name, since_offset)
+                self.rows += (STATE, index_key, None)
         self._delete_owned(INBOX, keys.session_inbox(client_id))
 
     def put_cursor(self, client_id: str, cursor: Cursor) -> None:
@@ -131,10 +137,13 @@ class Expansion:
     def put_subscription(self, client_id: str, sub: Subscription) -> None:
         key = keys.subscription(keys.session_rows(client_id), sub.since_offset, sub.name)
         self.rows += (STATE, key, encode_record(sub))
+        value = None if sub.until_offset else b""
+        self.rows += (STATE, keys.subscriber_of(client_id, sub), value)
 
     def delete_subscription(self, client_id: str, sub: Subscription) -> None:
         key = keys.subscription(keys.session_rows(client_id), sub.since_offset, sub.name)
         self.rows += (STATE, key, None)
+        self.rows += (STATE, keys.subscriber_of(client_id, sub), None)
 
     def put_awaiting_release(self, client_id: str, packet_id: int) -> None:
         key = keys.awaiting_release(keys.session_rows(client_id), packet_id)
@@ -241,15 +250,22 @@ class Expansion:
 
     def _delete_owned(
         self, table: str, prefix: bytes, first: bytes = b"", end: bytes | None = None
-    ) -> None:
-        """Delete an owner's rows from ``first`` to before ``end``, stored ones and new ones."""
+    ) -> list[bytes]:
+        """Delete an owner's rows from ``first`` to before ``end``, stored ones and new ones.
+
+        Returns:
+            Their keys.
+        """
         self._know_rows()
         end = end or prefix_end(prefix)
         found = set(self._engine.keys(table, max(first, prefix), end))
         found |= {key for key in self._owned.get((table, prefix), ()) if key < end}
+        deleted: list[bytes] = []
         for key in sorted(found):
             if (table, key) not in self._batch or self._batch[table, key] is not None:
                 self.rows += (table, key, None)
+                deleted.append(key)
+        return deleted
 
     def _deadline_us(self, client_id: str) -> int:
         """As the batch has left it so far."""

@@ -19,6 +19,7 @@ identifier is a prefix of another one's rows, and none is hashed.
                "x" id "c"                                 cursor
                "x" id "r" packet identifier (2)           (empty): awaiting release
                "x" id "u" since (8) name to the end       subscription
+               "f" key of storage.subscribers, since (8)  (empty): a subscription that holds
                "g" id                                     group record
                "m" id client id to the end                (empty): member
     inbox      "S" id offset (8)                          entry of a session's private stream, or a
@@ -34,6 +35,9 @@ from __future__ import annotations
 
 import struct
 from typing import Final
+
+from perdure.model import Subscription
+from perdure.storage.subscribers import Subscriber, parse_subscriber, subscriber_key
 
 FORMAT: Final = b"F"
 HIGH: Final = b"H"
@@ -153,6 +157,33 @@ def awaiting_release(rows: bytes, packet_id: int) -> bytes:
 def subscription(rows: bytes, since_offset: int, name: str) -> bytes:
     """Key of a subscription, from ``session_rows``."""
     return rows + b"u" + _pack_offset(since_offset) + name.encode()
+
+
+def filters() -> tuple[bytes, bytes]:
+    """Bounds of the index of subscriptions by filter."""
+    return b"f", b"g"
+
+
+def subscriber(topic_filter: str, client_id: str, name: str, since_offset: int) -> bytes:
+    """Key of an entry of the index of subscriptions by filter."""
+    return b"f" + subscriber_key(topic_filter, client_id, name) + _pack_offset(since_offset)
+
+
+def subscriber_of(client_id: str, sub: Subscription) -> bytes:
+    """``subscriber`` of a subscription."""
+    return subscriber(sub.filter, client_id, sub.name, sub.since_offset)
+
+
+def parse_subscriber_row(key: bytes) -> tuple[str, Subscriber, int]:
+    """Topic filter, subscription and ``since_offset`` of an entry of that index."""
+    topic_filter, found = parse_subscriber(key[1:-8])
+    return topic_filter, found, int.from_bytes(key[-8:])
+
+
+def parse_subscription(rows: bytes, key: bytes) -> tuple[int, str]:
+    """``since_offset`` and name of a subscription's key, from ``session_rows``."""
+    at = len(rows) + 1
+    return int.from_bytes(key[at : at + 8]), key[at + 8 :].decode()
 
 
 def offset(prefix: bytes, value: int) -> bytes:

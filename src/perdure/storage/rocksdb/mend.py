@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Final
 
 from perdure.errors import StorageCorrupt
-from perdure.storage.codec import decode_cursor, decode_session
+from perdure.storage.codec import decode_cursor, decode_session, decode_subscription
 from perdure.storage.rocksdb import keys
-from perdure.storage.rocksdb.check import Checker
+from perdure.storage.rocksdb.check import NOT_BY_FILTER, Checker
 from perdure.storage.rocksdb.engine import (
     ALL_END,
     FIXED_TABLES,
@@ -76,6 +76,9 @@ def _made(
     if problem == "its deadline is not in the index":
         record = decode_session(value)
         return [STATE, keys.deadline(record.deadline_us, record.client_id), b""]
+    if problem == NOT_BY_FILTER:
+        client_id = keys.owner_of(key)[3:].decode()
+        return [STATE, keys.subscriber_of(client_id, decode_subscription(value)), b""]
     return None
 
 

@@ -21,6 +21,7 @@ from perdure.storage.rocksdb.handle import EngineHandle
 from perdure.storage.rocksdb.log import LogReader
 from perdure.storage.rocksdb.marks import Marks
 from perdure.storage.rocksdb.sessions import SessionReader
+from perdure.storage.subscribers import SubscriberPage
 
 
 class ReadSide:
@@ -122,8 +123,28 @@ class ReadSide:
     def sessions(self, *, after: str = "") -> AsyncIterator[SessionRecord]:
         return self._sessions.sessions(after)
 
+    async def session_ids(self, *, after: str, limit: int) -> list[str]:
+        return await self._sessions.session_ids(after=after, limit=limit)
+
+    async def session_records(self, client_ids: Sequence[str]) -> list[SessionRecord]:
+        return await self._sessions.session_records(client_ids)
+
     async def session_count(self) -> int:
         return self._marks.session_count
+
+    async def subscribers(
+        self, topic: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        return await self._sessions.subscribers(
+            topic, start=start, limit=limit, steps_max=steps_max
+        )
+
+    async def subscribers_like(
+        self, text: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        return await self._sessions.subscribers_like(
+            text, start=start, limit=limit, steps_max=steps_max
+        )
 
     async def due_sessions(self, now_us: int, *, limit: int) -> list[SessionRecord]:
         return await self._sessions.due_sessions(now_us, limit)

@@ -8,7 +8,8 @@ Invariant: no iterator outlives a call, so the database can be reopened between 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import islice
 from typing import Final, final
 
 from perdure.errors import StorageCorrupt
@@ -23,6 +24,7 @@ from perdure.storage.codec import (
 from perdure.storage.rocksdb import keys, private_stream
 from perdure.storage.rocksdb.engine import INBOX, STATE, Engine, prefix_end
 from perdure.storage.rocksdb.owners import Owners
+from perdure.storage.subscribers import Subscriber, SubscriberPage, TopicWalk
 
 _PAGE: Final = 64
 """Sessions that are read in one go, some 0.2 ms: whoever lists them lets clients be served in
@@ -82,6 +84,63 @@ class SessionReader:
                 yield record
             if len(page) < _PAGE:
                 return
+
+    async def session_ids(self, *, after: str, limit: int) -> list[str]:
+        first = keys.session(after) + b"\0" if after else b"s"
+        return [key[1:].decode() for key in islice(self._engine().keys(STATE, first, b"t"), limit)]
+
+    async def session_records(self, client_ids: Sequence[str]) -> list[SessionRecord]:
+        found = self._engine().get_many(STATE, [keys.session(each) for each in client_ids])
+        return [decode_session(value) for value in found if value is not None]
+
+    async def subscribers(
+        self, topic: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        kind, end = keys.filters()
+        seeker = self._engine().seeker(STATE, end)
+        walk = TopicWalk(topic)
+        found: list[Subscriber] = []
+        first, looked = kind + start, 0
+        at: bytes | None = b""
+        while at is not None and (step := walk.next()) is not None:
+            prefix = kind + step.prefix
+            below = prefix_end(prefix)
+            # Nothing lies between what was looked for last and what was found.
+            if below <= max(first, at):
+                continue
+            # The way down to where the page begins is not counted: each page goes on.
+            looked += not first.startswith(prefix)
+            if looked > steps_max:
+                return SubscriberPage(found, max(first, prefix)[1:])
+            at = seeker.seek(max(prefix, first))
+            if step.depth >= 0:
+                if at is not None and at.startswith(prefix):
+                    walk.enter(step)
+                continue
+            while at is not None and at.startswith(prefix):
+                if len(found) >= limit or looked > steps_max:
+                    return SubscriberPage(found, first[1:])
+                looked += 1
+                found.append(keys.parse_subscriber_row(at)[1])
+                first = at + b"\0"
+                at = seeker.next()
+        return SubscriberPage(found, None)
+
+    async def subscribers_like(
+        self, text: str, *, start: bytes, limit: int, steps_max: int
+    ) -> SubscriberPage:
+        kind, end = keys.filters()
+        found: list[Subscriber] = []
+        levels, plain = text.replace("/", "\0").encode(), text.encode()
+        for looked, key in enumerate(self._engine().keys(STATE, kind + start, end)):
+            if len(found) >= limit or looked >= steps_max:
+                return SubscriberPage(found, key[1:])
+            # Most keys say by themselves that they are not wanted.
+            if levels in key or plain in key:
+                subscriber = keys.parse_subscriber_row(key)[1]
+                if text in subscriber.name:
+                    found.append(subscriber)
+        return SubscriberPage(found, None)
 
     async def due_sessions(self, now_us: int, limit: int) -> list[SessionRecord]:
         engine = self._engine()

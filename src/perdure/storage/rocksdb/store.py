@@ -52,6 +52,7 @@ from perdure.storage.rocksdb.marks import Marks
 from perdure.storage.rocksdb.opening import (
     FORMAT,
     DatabaseFormat,
+    bring_up,
     create,
     open_beside,
     read_format,
@@ -173,6 +174,8 @@ class RocksDatabase(ReadSide):
             )
         else:
             self._generations.load(read_only=handle.read_only)
+            if not handle.read_only:
+                found = bring_up(engine, found)
         self.format = found
         self._marks = Marks.decode(engine.get(META, keys.HIGH))
         self._offsets.last = max(self._offsets.last, self._marks.last_offset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -121,6 +121,7 @@ async def test_a_page_is_bounded_work(
 ) -> None:
     monkeypatch.setattr(listing, "SCAN_MAX", 4)
     monkeypatch.setattr(listing, "SKIPPED_PER_ROW", 2)
+    monkeypatch.setattr(listing, "NAMES_AT_ONCE", 1)
     looked: list[str] = []
 
     def row(record: SessionRecord, *args: Any, **more: Any) -> Any:
@@ -129,12 +130,32 @@ async def test_a_page_is_bounded_work(
 
     monkeypatch.setattr(listing, "session_row", row)
     page = await list_sessions(database, ListSessions(username="nobody"), NOW)
-    assert (page.items, looked) == ([], NAMES[:4])
+    assert (page.items, looked) == ([], []), "a row is made of what is shown alone"
     assert page.next_cursor == listing.encode_cursor(NAMES[3])
-    looked.clear()
     page = await list_sessions(database, ListSessions(client_id_like="nothing"), NOW)
-    assert (page.items, looked) == ([], []), "a name alone tells that it is not wanted"
+    assert page.items == []
     assert page.next_cursor == listing.encode_cursor(NAMES[7]), "that costs less, and gets further"
+
+
+async def test_records_are_read_of_those_whose_name_is_wanted(
+    database: MemoryDatabase, live: LiveTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record takes ten times what a name does."""
+    read: list[str] = []
+    session_records = database.session_records
+
+    async def counted(client_ids: Sequence[str]) -> list[SessionRecord]:
+        read.extend(client_ids)
+        return await session_records(client_ids)
+
+    monkeypatch.setattr(database, "session_records", counted)
+    monkeypatch.setattr(database, "sessions", None)
+    for at_once in (1, 2, 256):
+        monkeypatch.setattr(listing, "NAMES_AT_ONCE", at_once)
+        read.clear()
+        found = await names(database, live, limit=100, client_id_like="-")
+        assert (found, read) == (["pump-1", "pump-1x", "pump-2"], ["pump-1", "pump-2"])
+        assert await names(database, live, client_id_like="p", prefix="pump-1") == found[:2]
 
 
 async def test_connected_ones_are_found_without_the_store(live: LiveTable) -> None:

@@ -17,8 +17,10 @@ from perdure.admin.records.subscriptions import (
     MatchTopic,
     SessionSubscriptions,
 )
+from perdure.model import StoredSession
 from perdure.mqtt.packets import Subscribe, SubscribeFilter
 from perdure.server.administration import subscriptions
+from perdure.server.administration.listing import encode_cursor
 from tests.unit.server.administration.scene import Scene, offline
 
 
@@ -78,7 +80,7 @@ async def test_pages_are_the_whole(
         await every(fleet, ListSubscriptions(limit=limit, filter_like="t/", group="")) == ALL[1:4]
     )
     assert await every(fleet, SessionSubscriptions(client_id="a", limit=limit)) == ALL[:3]
-    matching = await every(fleet, MatchTopic(topic="t/1", limit=max(limit, 3)))
+    matching = await every(fleet, MatchTopic(topic="t/1", limit=limit))
     assert matching == [*ALL[:3], ALL[5], ALL[3], ALL[6]]
 
 
@@ -89,6 +91,46 @@ async def test_the_matcher_is_the_one_that_delivers(fleet: Scene) -> None:
     page = await fleet.ask(MatchTopic(topic="t/2"))
     allowed = {row["client_id"]: row["allowed"] for row in page["items"]}
     assert allowed == {"a": True, "d": True, "b": None, "f": None}
+
+
+async def test_only_those_are_opened_that_match(
+    fleet: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many others are stored."""
+    for number in range(20):
+        await offline(fleet, f"other/{number}", subscribe=f"other/{number}/#")
+    database = fleet.broker.services.database
+    opened: list[str] = []
+    open_session = database.open_session
+
+    async def counted(client_id: str) -> StoredSession | None:
+        opened.append(client_id)
+        return await open_session(client_id)
+
+    monkeypatch.setattr(database, "open_session", counted)
+    assert await every(fleet, MatchTopic(topic="t/2", connected=False)) == [ALL[3], ALL[6]]
+    assert opened == ["b", "f"]
+
+
+async def test_pages_go_on_where_much_is_connected(
+    fleet: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page is short, or empty, where its looks are spent on what is shown already."""
+    monkeypatch.setattr(subscriptions, "INDEX_STEPS_MAX", 1)
+    monkeypatch.setattr(subscriptions, "INDEX_READS_MAX", 1)
+    monkeypatch.setattr(subscriptions, "GATHERED_MAX", 1)
+    found = await every(fleet, MatchTopic(topic="t/1", limit=2))
+    assert found == [*ALL[:3], ALL[5], ALL[3], ALL[6]]
+
+
+@pytest.mark.parametrize("cursor", ["\0\u0100", "\0é"])
+async def test_a_cursor_of_another_list_is_refused_or_harmless(fleet: Scene, cursor: str) -> None:
+    asked = MatchTopic(topic="t/1", cursor=encode_cursor(cursor))
+    if cursor == "\0é":
+        assert (await fleet.ask(asked))["items"] == []
+    else:
+        with pytest.raises(Refused, match="not one of this list"):
+            await fleet.ask(asked)
 
 
 async def test_a_stored_content_filter_is_no_part_of_the_topic(scene: Scene) -> None:

@@ -31,7 +31,9 @@ def path(tmp_path: Path) -> Path:
         batch.append(message(topic), NOW_US)
     batch.put_session(record("c1", expires_at_us=NOW_US))
     batch.put_cursor("c1", Cursor(NOW_US, 5, (7,), (8,), 9), epoch=1)
-    batch.put_subscription("c1", Subscription("a/#"), epoch=1)
+    for group, where_id in (("", ""), ("g", ""), ("", "hot"), ("g", "hot")):
+        sub = Subscription("a/#", group, where="x > 1" if where_id else "", where_id=where_id)
+        batch.put_subscription("c1", sub, epoch=1)
     batch.put_awaiting_release("c1", 4, epoch=1)
     batch.put_inbox("c1", entry(NOW_US), epoch=1)
     batch.put_group(GroupRecord("g", "f", 1, 2))
@@ -75,6 +77,17 @@ DAMAGE: list[tuple[str, bytes, bytes | None, str]] = [
     (STATE, keys.deadline(NOW_US, "c1"), None, "not in the index"),
     (STATE, keys.deadline(NOW_US, "c9"), b"", "that no session has"),
     (STATE, keys.deadline(NOW_US + 1, "c1"), b"", "that no session has"),
+    (STATE, keys.subscriber("a/#", "c1", "a/#", 0), None, "its filter is not in the index"),
+    (STATE, keys.subscriber("a/+", "c1", "a/+", 0), b"", "that is not there"),
+    (STATE, keys.subscriber("a/#", "c9", "a/#", 0), b"", "that is not there"),
+    (STATE, keys.subscriber("b/#", "c1", "a/#", 0), b"", "that is not there"),
+    (STATE, b"fa\xffx", b"", "does not decode"),
+    (
+        STATE,
+        keys.subscription(ROWS, 0, "a/#"),
+        encode_record(Subscription("a/#", until_offset=7)),
+        "that is not there",
+    ),
     (STATE, keys.cursor(ROWS), encode_cursor(Cursor(NOW_US + 99)), "beyond the last offset"),
     (STATE, keys.cursor(ROWS), encode_cursor(Cursor(1, 5, (9, 7))), "do not ascend"),
     (STATE, keys.cursor(ROWS), encode_cursor(Cursor(1, 5, (5,))), "do not ascend"),

@@ -1,9 +1,9 @@
 """What is on disk, byte for byte: ``tests/golden/rocksdb_*.jsonl``.
 
 Each file is a whole database, one row per line: table, key, value. It was written by the release
-that introduced its layout and never changes: a release that cannot read it has broken somebody's
-data, and one that writes something else has made a new layout without saying so. For a new
-layout the test writes the file, and fails until it has been looked at and committed.
+that introduced its layout or format and never changes: a release that cannot read it has broken
+somebody's data, and one that writes something else has made a new layout without saying so. For a
+new one the test writes the file, and fails until it has been looked at and committed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from perdure.model import (
     Will,
 )
 from perdure.storage.batch import Batch
+from perdure.storage.codec import encode_record
 from perdure.storage.rocksdb import RocksDatabase, keys
-from perdure.storage.rocksdb.engine import META, Engine
+from perdure.storage.rocksdb.engine import META, STATE, Engine
 from perdure.storage.rocksdb.layout import table_names
+from perdure.storage.rocksdb.opening import FORMAT, DatabaseFormat
 from tests.contract.values import NOW_US, append_all, message, read_all, record
 
 GOLDEN = Path(__file__).parents[3] / "golden"
@@ -118,11 +120,12 @@ def dump(path: Path, layout: Literal["skipscan", "bitmask"]) -> Iterator[str]:
     engine.close()
 
 
-def load(path: Path, layout: Literal["skipscan", "bitmask"]) -> None:
-    """A database with the rows of a golden file."""
+def load(path: Path, layout: Literal["skipscan", "bitmask"], version: int) -> None:
+    """A database with the rows of a golden file of a format."""
     RocksDatabase.open(path, config=config(layout), now_us=NOW_US).close()
-    rows = [json.loads(line) for line in golden(layout).read_text().splitlines()]
+    rows = [json.loads(line) for line in golden(layout, version).read_text().splitlines()]
     engine = Engine(path, config(layout))
+    engine.write([META, keys.FORMAT, encode_record(DatabaseFormat(version, "id", NOW_US))])
     for table in {*table_names(1), *table_names(2)} - engine.tables:
         engine.create_table(table)
     for key in list(engine.keys(META, b"G", b"U")):
@@ -132,8 +135,8 @@ def load(path: Path, layout: Literal["skipscan", "bitmask"]) -> None:
     engine.close()
 
 
-def golden(layout: str) -> Path:
-    return GOLDEN / f"rocksdb_{layout}.jsonl"
+def golden(layout: str, version: int = FORMAT) -> Path:
+    return GOLDEN / f"rocksdb_{layout}_{version}.jsonl"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -150,10 +153,31 @@ def test_this_release_writes_what_it_wrote(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-async def test_this_release_reads_what_was_written(
+def test_an_earlier_format_becomes_this_one(
     layout: Literal["skipscan", "bitmask"], tmp_path: Path
 ) -> None:
-    load(tmp_path / "d", layout)
+    """Also where an attempt was cut short, and the earlier release has written since."""
+    load(tmp_path / "d", layout, 1)
+    stale = keys.subscriber("gone/#", "nobody", "gone/#", 1)
+    engine = Engine(tmp_path / "d", config(layout))
+    engine.write([STATE, stale, b""])
+    engine.close()
+    for _ in range(2):
+        database = RocksDatabase.open(tmp_path / "d", config=config(layout))
+        assert database.format.version == FORMAT
+        database.close()
+        expected = golden(layout).read_text().splitlines()
+        state = [row for row in expected if row.startswith('["state"')]
+        found = list(dump(tmp_path / "d", layout))
+        assert [row for row in found if row.startswith('["state"')] == state
+
+
+@pytest.mark.parametrize("version", range(1, FORMAT + 1))
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_this_release_reads_what_was_written(
+    layout: Literal["skipscan", "bitmask"], version: int, tmp_path: Path
+) -> None:
+    load(tmp_path / "d", layout, version)
     database = RocksDatabase.open(tmp_path / "d", config=config(layout))
     assert list(database.check()) == []
     expected = log_messages()

@@ -127,7 +127,7 @@ def test_foreign_database_is_not_touched(path: Path) -> None:
     engine.close()
 
 
-@pytest.mark.parametrize("value", [b"\x02\x93", b"\x01\x93\x02\xa1x\x00"])
+@pytest.mark.parametrize("value", [b"\x02\x93", b"\x01\x93\x03\xa1x\x00"])
 def test_later_format_is_refused_and_the_lock_released(path: Path, value: bytes) -> None:
     RocksDatabase.open(path, now_us=NOW_US).close()
     engine = Engine(path, RocksdbConfig())

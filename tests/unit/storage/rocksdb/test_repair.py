@@ -15,7 +15,7 @@ from perdure.errors import StorageCorrupt, StorageLocked
 from perdure.model import Subscription
 from perdure.storage.rocksdb import RocksDatabase, keys
 from perdure.storage.rocksdb.directory import DirectoryLock
-from perdure.storage.rocksdb.engine import META, Engine
+from perdure.storage.rocksdb.engine import META, STATE, Engine
 from perdure.storage.rocksdb.frames import Frames
 from perdure.storage.rocksdb.inspection import has_owner, inspect
 from perdure.storage.rocksdb.manifest import TableFile, read_manifest
@@ -189,6 +189,21 @@ def rows_of(path: Path) -> dict[bytes, bytes]:
     found = dict(engine.items(META, *keys.IDENTITY))
     database.close()
     return found
+
+
+def test_subscriptions_by_filter(path: Path) -> None:
+    """What is missing in an index is made again, what is too much in it goes."""
+    lost = keys.subscriber("t/1/#", "c0-1", "t/1/#", 0)
+    extra = keys.subscriber("t/1/#", "nobody", "t/1/#", 0)
+    engine = Engine(path, CONFIG)
+    assert engine.get(STATE, lost) is not None
+    engine.write([STATE, lost, None, STATE, extra, b""])
+    engine.close()
+    assert repaired(path) == (MESSAGES, 8)
+    engine = Engine(path, CONFIG, read_only=True)
+    assert (engine.get(STATE, lost), engine.get(STATE, extra)) == (b"", None)
+    engine.close()
+    assert extra.hex() in (path / "damaged-1" / "rows.tsv").read_text()
 
 
 def test_a_range_that_ends_in_what_cannot_be_read(

@@ -80,10 +80,31 @@
     if (verdict) verdict.className = "verdict " + (data.storage === "ok" ? "good" : "bad");
     for (const listener of page.listeners) listener(data);
     refreshTimes();
-    window.htmx?.trigger(document.body, "tick");
   };
+  // What an event changes is drawn once: its values wait for the parts that are asked for with it, until the next event.
+  let asking = 0, news = null;
+  const changes = [];
+  const settle = () => {
+    for (const change of changes.splice(0)) change();
+    if (news) apply(news);
+    news = null;
+  };
+  const hear = (data) => {
+    if (asking) settle();
+    news = data;
+    window.htmx?.trigger(document.body, "tick");
+    if (!asking) settle();
+  };
+  const isTick = (event) => event.detail.requestConfig?.triggeringEvent?.type === "tick";
+  document.addEventListener("htmx:beforeSend", (event) => { if (isTick(event)) asking += 1; });
+  document.addEventListener("htmx:afterRequest", (event) => {
+    if (!isTick(event)) return;
+    asking -= 1;
+    if (!asking) settle();
+  });
   let alarms = null;
   const warn = (names) => {
+    if (alarms && names.join() === alarms.join()) return;
     const badge = find("#alarmed");
     badge.hidden = !names.length;
     badge.lastChild.textContent = names.length === 1 ? "1 alarm" : `${names.length} alarms`;
@@ -96,7 +117,7 @@
   const open = () => {
     if (stream || document.hidden || pause.getAttribute("aria-pressed") === "true") return;
     stream = new EventSource("/ui/live");
-    stream.addEventListener("overview", (event) => apply(JSON.parse(event.data)));
+    stream.addEventListener("overview", (event) => hear(JSON.parse(event.data)));
     stream.addEventListener("alarms", (event) => warn(JSON.parse(event.data)));
     stream.addEventListener("away", () => show("away", "the broker does not answer"));
     stream.addEventListener("ended", () => { close(); location.assign("/ui/login"); });
@@ -169,6 +190,7 @@
       if (told === undefined || told !== (made.dataset.at ?? made.dataset.tick)) renewAll(old, made);
     }
   };
+  const lastTexts = new WeakMap();
   const renewAll = (old, made) => {
     const before = [...old.childNodes], after = [...made.childNodes];
     after.forEach((each, at) => {
@@ -180,12 +202,17 @@
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { xhr, target, requestConfig, shouldSwap } = event.detail;
     if (!shouldSwap || event.defaultPrevented || requestConfig?.triggeringEvent?.type !== "tick") return;
-    const made = document.createElement("template");
-    made.innerHTML = xhr.responseText.trim();
     event.detail.shouldSwap = false;
-    const whole = made.content.firstElementChild;
-    if (whole?.id && whole.id === target.id) renew(target, whole); else renewAll(target, made.content);
-    refreshTimes(find("main"));
+    const text = xhr.responseText.trim();
+    if (lastTexts.get(target) === text) return;
+    changes.push(() => {
+      if (!target.isConnected || isHeld(target, requestConfig.triggeringEvent)) return;
+      lastTexts.set(target, text);
+      const made = document.createElement("template");
+      made.innerHTML = text;
+      const whole = made.content.firstElementChild;
+      if (whole?.id && whole.id === target.id) renew(target, whole); else renewAll(target, made.content);
+    });
   });
   // Who has come to a link while its list was on the way stays on it.
   let held = "";
@@ -198,7 +225,8 @@
     held = at !== event.detail.target && event.detail.target.contains(at) ? place(at) : "";
   });
   document.addEventListener("htmx:afterSwap", () => {
-    if (held && document.activeElement === document.body) find(held)?.focus({ preventScroll: true });
+    // The last page has no link to a next one.
+    if (held && document.activeElement === document.body) (find(held) ?? find("#main")).focus({ preventScroll: true });
     held = "";
   });
   document.addEventListener("htmx:afterSettle", () => refreshTimes());
