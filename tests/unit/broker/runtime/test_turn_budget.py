@@ -7,9 +7,9 @@ import random
 from perdure.broker.runtime.turn_budget import (
     DELIVERIES_MAX,
     FEW,
+    FEWEST,
     LEARNT_US,
     LEFTOVER_US,
-    FEWEST,
     NO_LIMIT,
     REST_MAX_US,
     REST_MIN_US,
