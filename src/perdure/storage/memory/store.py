@@ -88,7 +88,7 @@ class MemoryDatabase:
         if batch.is_empty() and not notes:
             return
         last_offset = self.offsets.last
-        messages, operations = batch.messages, batch.held()
+        messages, operations = batch.recorded(), batch.held()
 
         def change(state: State) -> None:
             state.last_offset = max(state.last_offset, last_offset)

@@ -139,9 +139,11 @@ class SkipScanLayout:
     # -- writing ---------------------------------------------------------------------------
 
     def append(self, operations: Operations, messages: list[Message]) -> Rows:
+        return self.append_rows(operations, rows_of(messages))
+
+    def append_rows(self, operations: Operations, rows: Rows) -> Rows:
         known = self._keys
         data, index = self._data, self._index
-        rows = rows_of(messages)
         offsets = rows.packed_offsets()
         entries: list[bytes] = []
         start = 0
