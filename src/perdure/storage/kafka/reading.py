@@ -55,6 +55,8 @@ MANY_PER_S: Final = 80
 """Records from which the rhythm pays; below half of that it does not any more."""
 
 _WINDOW_S: Final = 0.5
+_REST_WINDOW_S: Final = 2.0
+"""Time for which records are counted; at rest they come some hundred at a time, or late."""
 _PARTITION: Final = 0
 
 
@@ -84,7 +86,7 @@ class Reading:
         self._gathers_ms = 0
         self._position = 0
         self._hurried_until_s = 0.0
-        self._window_ends_s = 0.0
+        self._window_began_s = 0.0
         self._window_count = 0
         self._many = False
         self._stirred = threading.Event()
@@ -159,11 +161,13 @@ class Reading:
 
     def _choose(self) -> None:
         now_s = self._now_s()
-        if now_s >= self._window_ends_s:
-            most = MANY_PER_S * _WINDOW_S
+        window_s = now_s - self._window_began_s
+        if window_s >= (_REST_WINDOW_S if self.rests else _WINDOW_S):
+            # Who does not come back for long has counted nothing meanwhile.
+            most = MANY_PER_S * min(window_s, _REST_WINDOW_S if self.rests else _WINDOW_S)
             self._many = self._window_count >= (most / 2 if self._many else most)
             self._window_count = 0
-            self._window_ends_s = now_s + _WINDOW_S
+            self._window_began_s = now_s
         gathers_ms = 0
         if self._many and now_s >= self._hurried_until_s:
             gathers_ms = RHYTHM_MS if self._stirred.is_set() else REST_MS
