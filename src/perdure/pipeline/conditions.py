@@ -19,8 +19,8 @@ from perdure.storage.rocksdb.bulk import FilterSets
 
 CLOCK_BACK_MAX_US: Final = 3_600_000_000
 """How far the broker's clock may have been set back for an upper bound on ``published_at`` to
-still find every row. An offset is at least the time of its message (``offset_before``), but after the clock was set
-back it runs ahead of it, until the clock has caught up."""
+still find every row. An offset is at least the time of its message (``offset_before``), but after
+the clock was set back it runs ahead of it, until the clock has caught up."""
 
 _IN_STEPS: Final = Capabilities(time_step_us=TIME_STEP_US)
 
