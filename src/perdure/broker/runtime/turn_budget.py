@@ -289,12 +289,15 @@ class TurnBudget:
             work: deliveries that these caused, beyond one for each.
             elapsed_us: time that this took.
         """
-        if self.allowance.is_used and messages:
+        if self.allowance.is_used and self.taken and messages:
             # The time belongs to those who send many as far as the messages do, or the work.
             many = min(self.taken, messages)
             caused = many + min(self.gathered, work)
             part = max(many / messages, caused / (messages + work))
             self.allowance.took(many, elapsed_us, part=part)
+        # Of what was refused, or is written later, this turn has none: the next one's time is not
+        # theirs either.
+        self.allowance.is_used = False
         self.taken = self.gathered = 0
 
     async def step(self, owner: object) -> None:
