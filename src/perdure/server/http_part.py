@@ -167,8 +167,8 @@ class HttpPart:
         self._stopping.set()
         await asyncio.gather(*self._keepers, return_exceptions=True)
         self._keepers.clear()
-        for each in self._ready:
-            each.cancel()
+        for future in self._ready:
+            future.cancel()
         self._ready.clear()
         for each in self._sockets:
             each.close()
