@@ -21,12 +21,13 @@ in rhythm 36 wake-ups/s and 10 ms/s. At rest 4 pages/s: 4 * 0.75 instead of 40 *
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, final
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from perdure.storage.kafka.settings import KafkaSettings
 
@@ -47,6 +48,9 @@ REST_MS: Final = 250
 
 REST_S: Final = 0.25
 """How long what was read lies there at a node that rests, seconds."""
+
+LEADER_S: Final = 1.0
+"""How long a consumer that begins is waited for to hear who leads the partition, seconds."""
 
 HURRY_S: Final = 1.0
 """How long a node reads at once behind what it has waited for, seconds."""
@@ -84,6 +88,8 @@ class Reading:
         self._consumers: dict[int, Consumer] = {0: self._reader}
         """By how long Kafka gathers for them, milliseconds."""
         self._gathers_ms = 0
+        self._led: set[int] = set()
+        """Consumers that have heard who leads."""
         self._position = 0
         self._hurried_until_s = 0.0
         self._window_began_s = 0.0
@@ -184,5 +190,11 @@ class Reading:
         self._assign()
 
     def _assign(self) -> None:
-        place = TopicPartition(self._settings.topic, _PARTITION, self._position)
-        self._reader.assign([place])
+        topic = self._settings.topic
+        self._reader.assign([TopicPartition(topic, _PARTITION, self._position)])
+        if self._gathers_ms not in self._led:
+            # A consumer that does not know who leads looks for that once a second. If nobody
+            # answers it still does.
+            with contextlib.suppress(KafkaException):
+                self._reader.list_topics(topic, timeout=LEADER_S)
+                self._led.add(self._gathers_ms)
