@@ -64,19 +64,6 @@ def readings() -> Iterator[Readings]:
     made.reading.close()
 
 
-def test_who_begins_does_not_look_for_the_leader_once_a_second(readings: Readings) -> None:
-    """After all nodes were killed every one of them begins, and clients wait."""
-    readings.write(1)
-    begun_s = time.monotonic()
-    for _ in range(6):
-        other = Reading(readings.settings, {})
-        other.begin(0)
-        while not other.read():
-            pass
-        other.close()
-    assert time.monotonic() - begun_s < 6 * 0.5
-
-
 def test_who_waits_for_nothing_reads_in_rhythm(readings: Readings) -> None:
     reading = readings.reading
     for _ in range(3):
