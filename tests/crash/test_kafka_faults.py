@@ -7,6 +7,7 @@ more have: it is over when it is over, whatever the machine's speed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import final
 
@@ -26,6 +27,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 WINDOW = 64
 ROUND = 2000
+BEGINNINGS = 6
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +108,22 @@ async def check(load: Load, settings: KafkaSettings) -> None:
 
 async def test_the_topic_is_made_for_three(load: Load) -> None:
     assert (load.end.facts.replicas, load.end.facts.acks_min) == (3, 2)
+
+
+async def test_who_begins_hears_at_once_who_leads(load: Load, settings: KafkaSettings) -> None:
+    """After all nodes were killed each of them begins, and clients wait. librdkafka by itself looks
+    once a second."""
+    await load.run(1)
+    took_s = 0.0
+    for _ in range(BEGINNINGS):
+        end, reader = await KafkaLog.open(settings), Collected()
+        await end.bounds()
+        begun_s = time.monotonic()
+        end.start(reader, 0)
+        await reader.wait(1)
+        took_s += time.monotonic() - begun_s
+        await end.close()
+    assert took_s < BEGINNINGS / 4
 
 
 async def test_a_leader_that_is_killed(

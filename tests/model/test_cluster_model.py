@@ -76,7 +76,7 @@ class Node:
 
     def hear(self, batch: Batch) -> None:
         """What was dispatched here."""
-        for each in batch.messages:
+        for each in batch.recorded():
             assert each.offset > self.heard, "told out of order"
             self.heard = each.offset
 

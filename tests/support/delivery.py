@@ -219,7 +219,7 @@ def audit(
             verdict.note("foreign", f"{name}: {unwanted} messages that were not asked for")
         _audit_arrivals(verdict, name, flow, arrivals, receipts.since_us, granted)
         for qos in () if any_order else (-1,) if strict_order else (0, 1, 2):
-            _audit_order(verdict, name, flow, arrivals, qos)
+            _audit_order(verdict, name, flow, arrivals, qos, receipts.since_us)
     for (publisher, topic), flow in list(ledger.flows.items()):
         if receipts.granted(topic) < 1:
             continue
@@ -272,12 +272,18 @@ def _audit_arrivals(
 
 
 def _audit_order(
-    verdict: Verdict, name: str, flow: _Flow, arrivals: list[tuple[int, int]], qos: int
+    verdict: Verdict,
+    name: str,
+    flow: _Flow,
+    arrivals: list[tuple[int, int]],
+    qos: int,
+    since_us: int,
 ) -> None:
     """Order of the first copies among what was published with ``qos``; -1 = with any.
 
     A QoS 1 message may come again later (1, 2, 3, 2, 3, 4 is allowed), but never for the first
-    time after a later one (MQTT 5.0 section 4.6).
+    time after a later one (MQTT 5.0 section 4.6). Who has asked for what there was since a moment
+    may have the second copy of what was sent before it, and not the first.
     """
     seen: set[int] = set()
     latest = 0
@@ -286,6 +292,8 @@ def _audit_order(
             continue
         seen.add(number)
         if qos not in {-1, flow.qos[number - 1]}:
+            continue
+        if number < latest and flow.sent_at_us[number - 1] < since_us:
             continue
         if number < latest:
             verdict.out_of_order += 1

@@ -13,12 +13,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from perdure.limits import OFFSET_MAX
+from perdure.storage.capabilities import Capabilities
+from perdure.storage.ordered.contract import TIME_STEP_US
 from perdure.storage.rocksdb.bulk import FilterSets
 
 CLOCK_BACK_MAX_US: Final = 3_600_000_000
 """How far the broker's clock may have been set back for an upper bound on ``published_at`` to
-still find every row. An offset is at least the time of its message, but after the clock was set
-back it runs ahead of it, until the clock has caught up."""
+still find every row. An offset is at least the time of its message (``offset_before``), but after
+the clock was set back it runs ahead of it, until the clock has caught up."""
+
+_IN_STEPS: Final = Capabilities(time_step_us=TIME_STEP_US)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -52,6 +56,15 @@ class Narrowing(msgspec.Struct, frozen=True):
     until_offset: int = OFFSET_MAX
     published_from: int | None = None
     published_until: int | None = None
+
+
+def offset_before(at_us: int) -> int:
+    """The offset behind which all is that was published at a moment or later.
+
+    An offset is never before the time at which its message was taken; in the log of a cluster, of
+    which who reads may not know that it is one, never before the last step of its time.
+    """
+    return _IN_STEPS.offset_before(at_us)
 
 
 def latest_of(one: int | None, other: int | None) -> int | None:
@@ -88,8 +101,7 @@ def narrow(conditions: Iterable[Condition]) -> Narrowing:
         if high is not None:
             last = high if last is None else min(last, high)
     if first is not None:
-        # An offset is never before the time at which its message was taken.
-        after = max(after, first - 1)
+        after = max(after, offset_before(first))
     return Narrowing(tuple(sets), after, until, first, last)
 
 

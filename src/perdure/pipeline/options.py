@@ -21,6 +21,7 @@ from perdure.errors import ConfigError, MqttError
 from perdure.limits import OFFSET_MAX
 from perdure.pipeline import kafka_options
 from perdure.pipeline.address import WAIT_S, Remote
+from perdure.pipeline.conditions import offset_before
 from perdure.pipeline.lake.lake import Lake, checked_place, lake_of
 from perdure.pipeline.lake.stores import scheme_of
 from perdure.storage.rocksdb.bulk import FilterSets
@@ -164,8 +165,10 @@ def parse_options(
     since, until = given.get("from"), given.get("until")
     after, first = 0, None
     if since:
-        after = max(0, _moment("from", since, now_us) - 1)
-        first = None if _is_offset(since) else after + 1
+        begin = _moment("from", since, now_us)
+        after = max(0, begin - 1)
+        if not _is_offset(since):
+            after, first = offset_before(begin), max(1, begin)
     end, last = OFFSET_MAX, None
     if until:
         end = _moment("until", until, now_us)

@@ -93,6 +93,7 @@ class HttpPart:
         self._tokens = tokens if tokens is not None and config.login_tokens else TokensAuthConfig()
         self._sockets: list[socket.socket] = []
         self._keepers: list[asyncio.Task[None]] = []
+        self._ready: list[asyncio.Future[None]] = []
         self._stopping = asyncio.Event()
 
     @property
@@ -101,12 +102,11 @@ class HttpPart:
         return int(self._sockets[0].getsockname()[1])
 
     async def start(self) -> None:
-        """Bind, and start the processes.
+        """Bind, and begin to start the processes.
 
         Raises:
-            ConfigError: a file or the extra is not there, or a process ended at its start.
+            ConfigError: a file or the extra is not there.
             AddressUnavailable: the address cannot be had.
-            StartTimeout: a process was not ready in time.
         """
         for module in ("starlette", "uvicorn", "jinja2", "argon2"):
             if importlib.util.find_spec(module) is None:
@@ -124,25 +124,30 @@ class HttpPart:
                 bind=self._config.bind,
                 hint="tokens and messages travel in clear text; see http.certificate",
             )
+        for _ in range(self._config.processes):
+            self._ready.append(asyncio.get_running_loop().create_future())
+            self._keepers.append(asyncio.create_task(self._keep(self._ready[-1])))
+
+    async def settle(self) -> None:
+        """Wait for the processes, which take a second to begin; requests wait in the queue.
+
+        Raises:
+            ConfigError: one ended at its start.
+            StartTimeout: one was not ready in time.
+        """
         try:
-            ready: list[asyncio.Future[None]] = []
-            for _ in range(self._config.processes):
-                ready.append(asyncio.get_running_loop().create_future())
-                self._keepers.append(asyncio.create_task(self._keep(ready[-1])))
             async with asyncio.timeout(READY_TIMEOUT_S):
-                await asyncio.gather(*ready)
+                await asyncio.gather(*self._ready)
         except TimeoutError:
-            await self.stop()
             raise StartTimeout(
                 f"the HTTP process did not start within {READY_TIMEOUT_S:g} s",
                 hint="the machine has too much to do; start again",
             ) from None
-        except BaseException:
-            await self.stop()
-            raise
         scheme = "https" if self._config.certificate else "http"
-        log.info("http.started", scheme=scheme, port=self.port, processes=len(ready))
-        await self._offer_setup(scheme, host)
+        log.info("http.started", scheme=scheme, port=self.port, processes=len(self._ready))
+        await self._offer_setup(
+            scheme, split_bind(self._config.bind, HTTP_PORT, path="http.bind")[0]
+        )
 
     async def _offer_setup(self, scheme: str, host: str) -> None:
         """Where nobody can log in yet, say how the first one does."""
@@ -162,6 +167,9 @@ class HttpPart:
         self._stopping.set()
         await asyncio.gather(*self._keepers, return_exceptions=True)
         self._keepers.clear()
+        for future in self._ready:
+            future.cancel()
+        self._ready.clear()
         for each in self._sockets:
             each.close()
         self._sockets.clear()

@@ -2,14 +2,15 @@
 
 ::
 
-    parts start in order -> jobs -> listeners open -> READY
+    parts start in order -> jobs -> listeners open -> slow parts settle -> READY
     signal -> STOPPING -> listeners stop accepting -> DISCONNECT 0x8B to every client
            (a node of a cluster sends them to other nodes before)
            -> wait for them (bounded) -> jobs end -> parts stop in reverse order (storage last)
 
 It knows parts, jobs and listeners, not what they are. Invariants: a client is served only after
-every part has started; a part is stopped exactly once if its start was begun and returned;
-nothing is stopped while something that was started after it still runs.
+every part has started (what one does beside the broker may take longer: ``Settling``); a part is
+stopped exactly once if its start was begun and returned; nothing is stopped while something that
+was started after it still runs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, TypeAlias, final
+from typing import Any, Final, Literal, Protocol, TypeAlias, final, runtime_checkable
 
 from perdure.errors import PerdureError
 from perdure.mqtt.reason_codes import SERVER_SHUTTING_DOWN
@@ -50,6 +51,15 @@ class Part(Protocol):
 
     async def stop(self) -> None:
         """Flush and let go."""
+        ...
+
+
+@runtime_checkable
+class Settling(Part, Protocol):
+    """A part that goes on starting while clients are served already."""
+
+    async def settle(self) -> None:
+        """Wait until that is done; what it raises ends the broker."""
         ...
 
 
@@ -172,6 +182,9 @@ class Lifecycle:
                 tasks.append(group.create_task(self._keep_watchdog(), name="watchdog"))
             settle_collector()
             self.phase = "serving"
+            for part in self._started:
+                if isinstance(part, Settling):
+                    await part.settle()
             self._notifier.ready("Serving")
             log.info("server.started", listeners=len(self._listeners))
             if self._on_ready is not None:

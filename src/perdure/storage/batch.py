@@ -52,6 +52,7 @@ from perdure.storage.peer_operations import (
     ReturnUnseen,
     Speak,
 )
+from perdure.storage.rows import Rows
 from perdure.storage.target import Target
 from perdure.storage.unsaid import Unsaid
 
@@ -84,6 +85,8 @@ class Batch:
         returned: entries that came back to their groups, for their sessions have other owners or
             were let go of.
         returns: entries are put back, by who had them.
+        rows: the messages as other nodes have submitted them, in place of ``messages``; None =
+            they are not.
     """
 
     __slots__ = (
@@ -98,6 +101,7 @@ class Batch:
         "refused",
         "returned",
         "returns",
+        "rows",
         "silenced",
     )
 
@@ -114,6 +118,7 @@ class Batch:
         self.lost_groups: frozenset[str] = _NOBODY
         self.returned: list[InboxEntry] = []
         self.returns: bool = False
+        self.rows: Rows | None = None
 
     # -- the log ---------------------------------------------------------------------------
 
@@ -324,7 +329,11 @@ class Batch:
 
     def is_empty(self) -> bool:
         """Whether nothing was added that would be stored."""
-        return not self.operations and not self.messages
+        return not self.operations and not self.messages and self.rows is None
+
+    def recorded(self) -> list[Message]:
+        """The messages for the log, also those that came as rows."""
+        return self.messages if self.rows is None else self.rows.messages()
 
     @property
     def last_offset(self) -> int:

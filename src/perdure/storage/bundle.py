@@ -122,6 +122,30 @@ def count_in(value: bytes, offset: int = 0) -> int:
     return count
 
 
+def extent(value: bytes) -> tuple[int, int]:
+    """How many messages a value holds, and the bytes of their payloads, without making them; no
+    messages = it is neither a message nor a bundle of this release.
+
+    Args:
+        value: of a row.
+    """
+    size = len(value)
+    if size < codec.PLAIN_SIZE:
+        return 0, 0
+    body = codec.PLAIN_SIZE + (value[10] << 8 | value[11])
+    if value[1] & codec.EXTENDED:
+        if size < codec.EXTENDED_SIZE:
+            return 0, 0
+        properties = value[20] << 24 | value[21] << 16 | value[22] << 8 | value[23]
+        body += codec.EXTENDED_SIZE - codec.PLAIN_SIZE + properties
+    if value[0] == codec.VERSION:
+        return (1, size - body) if body <= size else (0, 0)
+    if value[0] != KIND or body + _COUNT.size > size:
+        return 0, 0
+    lengths = _payload_lengths(value, body, 0)
+    return len(lengths), size - _first_payload(body, lengths)
+
+
 def count_of(value: bytes, offset: int, after: int, until: int) -> int:
     """How many messages of a row are in ``(after, until]``.
 

@@ -39,7 +39,8 @@ VERSION: Final = 1
 
 _QOS: Final = 0x03
 _RETAIN: Final = 0x04
-_EXTENDED: Final = 0x08
+EXTENDED: Final = 0x08
+"""The flag of a value that has an expiry or properties."""
 _HAS_MESSAGE: Final = 0x08
 _PLACED: Final = 0x10
 
@@ -52,7 +53,8 @@ _CURSOR = struct.Struct(">BqqqII")
 _OFFSET = struct.Struct(">q")
 _EXTENSION = struct.Struct(">qI")
 
-_PLAIN_SIZE: Final[int] = _PLAIN.size
+PLAIN_SIZE: Final[int] = _PLAIN.size
+EXTENDED_SIZE: Final[int] = _EXTENDED_HEAD.size
 _EXTENSION_SIZE: Final[int] = _EXTENSION.size
 _unpack_plain: Final = _PLAIN.unpack_from
 _unpack_extension: Final = _EXTENSION.unpack_from
@@ -92,7 +94,7 @@ def encode_head(message: Message, kind: int) -> bytes:
         properties = message.properties
         head = _pack_extended(
             kind,
-            flags | _EXTENDED,
+            flags | EXTENDED,
             message.published_at_us,
             len(publisher),
             message.expires_at_us,
@@ -105,10 +107,10 @@ def encode_head(message: Message, kind: int) -> bytes:
 def head_length(offset: int, value: bytes) -> int:
     """Length of what ``encode_head`` gave, whatever its kind."""
     try:
-        if value[1] & _EXTENDED:
+        if value[1] & EXTENDED:
             _, _, _, publisher, _, properties = _EXTENDED_HEAD.unpack_from(value)
             return int(_EXTENDED_HEAD.size + publisher + properties)
-        return int(_PLAIN_SIZE + _unpack_plain(value)[3])
+        return int(PLAIN_SIZE + _unpack_plain(value)[3])
     except (struct.error, IndexError) as error:
         raise StorageCorrupt(f"message at {offset} does not decode: {error}") from error
 
@@ -131,8 +133,8 @@ def decode_message(
         version, flags, published_at_us, publisher_length = _unpack_plain(value, start)
         if version != VERSION:
             raise _wrong_version("message", version)
-        start += _PLAIN_SIZE
-        if flags & _EXTENDED:
+        start += PLAIN_SIZE
+        if flags & EXTENDED:
             expires_at_us, properties_length = _unpack_extension(value, start)
             start += _EXTENSION_SIZE
         publisher_end = start + publisher_length

@@ -64,6 +64,9 @@ from perdure.storage.peer_operations import (
     Speak,
 )
 
+PUT_CURSOR: Final = 3
+PUT_AWAITING: Final = 6
+DELETE_AWAITING: Final = 7
 PUT_RETAINED: Final = 16
 RETAIN_APPENDED: Final = 17
 """A retained message that the batch appends: it has no row in the table."""
@@ -257,11 +260,11 @@ def _decode_echo(body: bytes, _: GivenOffsets) -> op.Operation:
 _TABLE: Final[tuple[_Row, ...]] = (
     _whole(1, op.PutSession, "record", (_record, lambda raw, _: decode_session(raw))),
     _owned(2, op.DiscardSession),
-    _of_session(3, op.PutCursor, "cursor", _CURSOR),
+    _of_session(PUT_CURSOR, op.PutCursor, "cursor", _CURSOR),
     _of_session(4, op.PutSubscription, "sub", _SUBSCRIPTION),
     _of_session(5, op.DeleteSubscription, "sub", _SUBSCRIPTION),
-    _of_session(6, op.PutAwaitingRelease, "packet_id", _PACKET_ID),
-    _of_session(7, op.DeleteAwaitingRelease, "packet_id", _PACKET_ID),
+    _of_session(PUT_AWAITING, op.PutAwaitingRelease, "packet_id", _PACKET_ID),
+    _of_session(DELETE_AWAITING, op.DeleteAwaitingRelease, "packet_id", _PACKET_ID),
     _of_session(8, op.PutInbox, "entry", _ENTRY),
     _of_session(9, op.TrimInbox, "through_offset", _THROUGH),
     (

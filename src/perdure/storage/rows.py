@@ -11,8 +11,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import Final, final
 
+from perdure.limits import OFFSET_MAX
 from perdure.model import Message
-from perdure.storage.bundle import decode_row, encode_run, run_end
+from perdure.storage.bundle import count_in, decode_row, encode_run, run_end
 from perdure.storage.codec import VERSION as MESSAGE_VERSION
 from perdure.storage.codec import decode_message
 
@@ -62,6 +63,28 @@ class Rows:
         self.topics.append(topic)
         self.offsets.append(offset)
         self.values.append(value)
+
+    def messages_of(self, row: int) -> list[Message]:
+        """The messages of a row."""
+        return decode_row(self.topics[row], self.offsets[row], self.values[row], -1, OFFSET_MAX)
+
+    def messages(self) -> list[Message]:
+        """The messages of all rows."""
+        found: list[Message] = []
+        for row in range(len(self.topics)):
+            found += self.messages_of(row)
+        return found
+
+    def offset_of(self, index: int) -> int:
+        """The offset of a message, counted from 0."""
+        if len(self.offsets) == self.count:
+            return self.offsets[index]
+        row = -1
+        behind = -1 - index
+        while behind < 0:
+            row += 1
+            behind += count_in(self.values[row])
+        return self.offsets[row] - behind
 
 
 def rows_of(messages: list[Message], *, bundled: bool = True) -> Rows:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from perdure.limits import OFFSET_MAX
 from perdure.pipeline.conditions import Condition, Narrowing, narrow
+from perdure.pipeline.options import parse_options
 from perdure.topic.matching import matches
 
 NOW = 1_700_000_000_000_000
@@ -54,6 +55,19 @@ AT = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
 )
 def test_conditions(conditions: list[tuple[str, str, object]], expected: Narrowing) -> None:
     assert narrow(Condition(*each) for each in conditions) == expected
+
+
+@pytest.mark.parametrize("past_us", [0, 1, 999])
+def test_what_a_cluster_has_taken_at_a_moment_has_an_offset_of_its_millisecond(
+    past_us: int,
+) -> None:
+    """The time of its log goes in steps: an offset may be less than when its message came."""
+    moment = AT + timedelta(microseconds=past_us)
+    narrowed = narrow([Condition("GreaterThanOrEqual", "published_at", moment)])
+    assert narrowed == Narrowing((), NOW - 1, OFFSET_MAX, NOW + past_us, None)
+    text = f"2023-11-14T22:13:20.{past_us:06}Z"
+    options = parse_options({"path": "d", "from": text}, NOW)
+    assert (options.after_offset, options.published_from) == (NOW - 1, NOW + past_us)
 
 
 @given(

@@ -59,6 +59,12 @@ def part(
     return HttpPart(config, data, version="1.2.3", metrics=metrics or Metrics(), command=command)
 
 
+async def started(made: HttpPart) -> None:
+    """It has started, and so have its processes."""
+    await made.start()
+    await made.settle()
+
+
 async def until(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(HANG_S):
         while not condition():
@@ -69,7 +75,7 @@ async def test_processes_are_told_what_they_need(
     tmp_path: Path, told: dict[str, list[dict[str, Any]]]
 ) -> None:
     made = part(tmp_path / "db", HttpConfig(bind="127.0.0.1:0", processes=2, reads_max=3))
-    await made.start()
+    await started(made)
     await until(lambda: len(told.get("test.told", ())) == 2)
     settings = told["test.told"][0]["settings"]
     assert settings["data"] == str(tmp_path / "db")
@@ -90,7 +96,7 @@ async def test_one_that_dies_is_replaced(
     tmp_path: Path, told: dict[str, list[dict[str, Any]]]
 ) -> None:
     made = part(tmp_path / "db")
-    await made.start()
+    await started(made)
     await until(lambda: told.get("test.told"))
     os.kill(told["test.told"][0]["pid"], signal.SIGKILL)
     await until(lambda: len(told["test.told"]) == 2)
@@ -104,7 +110,7 @@ async def test_one_that_does_not_stop_is_killed(
     monkeypatch.setattr(http_part, "STOP_TIMEOUT_S", 0.05)
     deaf = ECHO.replace('if line == "stop\\n":\n        break', "pass")
     made = part(tmp_path / "db", program=f"{deaf}\nimport time\ntime.sleep(60)")
-    await made.start()
+    await started(made)
     await made.stop()
     assert len(told["http.process_killed"]) == 1
 
@@ -127,7 +133,8 @@ async def test_one_that_does_not_start_ends_the_start(
     with pytest.raises(
         (ConfigError, StartTimeout), match=r"ended at its start \(3\)|not start within"
     ):
-        await made.start()
+        await started(made)
+    await made.stop()
     with pytest.raises(IndexError):
         _ = made.port
 
@@ -160,7 +167,7 @@ async def test_a_port_that_the_last_broker_lets_go_of(
 ) -> None:
     taken = socket.create_server(("127.0.0.1", 0))
     made = part(tmp_path / "db", HttpConfig(bind=f"127.0.0.1:{taken.getsockname()[1]}"))
-    starting = asyncio.create_task(made.start())
+    starting = asyncio.create_task(started(made))
     await asyncio.sleep(0.05)
     assert not starting.done()
     taken.close()
@@ -172,7 +179,7 @@ async def test_clear_text_for_other_machines_is_warned_of(
     tmp_path: Path, told: dict[str, list[dict[str, Any]]]
 ) -> None:
     made = part(tmp_path / "db", HttpConfig(bind="0.0.0.0:0"))
-    await made.start()
+    await started(made)
     assert told["http.no_tls"][0]["bind"] == "0.0.0.0:0"
     await made.stop()
 
@@ -181,7 +188,7 @@ async def test_the_real_process(tmp_path: Path, told: dict[str, list[dict[str, A
     pytest.importorskip("uvicorn")
     open_log(tmp_path / "db").close()
     made = HttpPart(CONFIG, tmp_path / "db", version="1.2.3", metrics=Metrics())
-    await made.start()
+    await started(made)
     reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
     writer.write(b"GET /api/v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     answer = await reader.read()
@@ -214,7 +221,7 @@ async def test_what_processes_count_is_in_the_metrics(
 ) -> None:
     metrics = Metrics()
     made = part(tmp_path / "db", HttpConfig(bind="127.0.0.1:0", processes=2), COUNTS, metrics)
-    await made.start()
+    await started(made)
     assert metrics.http_requests == {("/livez", "GET", "200"): 4}
     assert metrics.http_response_bytes == {("/livez",): 30}
     assert (metrics.http_request_seconds_probe.count, metrics.http_request_seconds_probe.sum) == (

@@ -106,6 +106,54 @@ async def test_clients_are_served_between_the_parts_and_told_to_go() -> None:
     assert rig.events[2:] == ["close 0x8b", "lost", "stop broker", "stop storage"]
 
 
+class SlowPart(RecordingPart):
+    """It has more to do when it has started."""
+
+    def __init__(self, events: list[str]) -> None:
+        super().__init__("slow", events)
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def settle(self) -> None:
+        await self.done
+        self.events.append("settled")
+
+
+async def _until_served(port: int) -> None:
+    """A client is served."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"ping")
+    assert await asyncio.wait_for(reader.readexactly(4), HANG_S) == b"ping"
+    writer.close()
+
+
+async def test_clients_do_not_wait_for_what_is_started_beside_the_broker() -> None:
+    rig = Rig()
+    slow, listener = SlowPart(rig.events), rig.listener()
+    running = asyncio.create_task(
+        Lifecycle([rig.storage, slow], [listener], on_ready=rig.ready.set).run()
+    )
+    async with asyncio.timeout(HANG_S):
+        while "start slow" not in rig.events or not listener.addresses:
+            await asyncio.sleep(0)
+    await _until_served(listener.port)
+    assert not rig.ready.is_set(), "nobody is told before all is there"
+    slow.done.set_result(None)
+    await rig.ready.wait()
+    stop_by_signal()
+    await asyncio.wait_for(running, HANG_S)
+    assert "settled" in rig.events
+
+
+async def test_what_does_not_settle_ends_the_broker() -> None:
+    rig = Rig()
+    slow = SlowPart(rig.events)
+    slow.done.set_exception(ConfigError("it ended", path="http"))
+    with pytest.raises(ConfigError, match="it ended"):
+        await Lifecycle([rig.storage, slow], [rig.listener()], on_ready=rig.ready.set).run()
+    assert rig.events[-2:] == ["stop slow", "stop storage"]
+    assert not rig.ready.is_set()
+
+
 async def test_clients_that_stay_are_cut_off() -> None:
     rig = Rig()
     listener = rig.listener()

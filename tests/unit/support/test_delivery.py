@@ -196,3 +196,14 @@ def test_a_stamp_survives_its_payload(number: int, attempt: int, size: int) -> N
 )
 def test_topic_matching(topic_filter: str, topic: str, expected: bool) -> None:
     assert matches(topic_filter, topic) is expected
+
+
+def test_who_begins_between_two_copies_sees_the_second_one_behind_a_later_message() -> None:
+    """All of it was unacknowledged for a while: 1 was written, then the moment, 2, 1, 2."""
+    ledger = published(1, 1, 1, acknowledged=False)
+    arrivals = ((2, 1), (1, 1), (2, 1), (3, 1))
+    assert breaches(audit(ledger, received(*arrivals, since_us=15))) == {"redelivered": 1}
+    assert breaches(audit(ledger, received(*arrivals, since_us=5))) == {
+        "out_of_order": 1,
+        "redelivered": 1,
+    }, "sent behind that moment, its first copy is"

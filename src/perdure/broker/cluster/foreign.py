@@ -149,7 +149,10 @@ class ForeignBatches:
                     self._notices.heard(operation.topic, b"")
             elif isinstance(operation, Dismiss):
                 self._dismiss(operation)
-        items += messages[taken:]
+        if batch.rows is not None:
+            items += core.dispatcher.wanted(batch.rows)
+        else:
+            items += messages[taken:]
         items += entries
         if batch.placed:
             items.append(OffsetAdvance(batch.placed[-1]))

@@ -13,12 +13,20 @@ from typing import Final, final
 
 from perdure.broker.auth.authorize import is_own_topic
 from perdure.broker.dispatch.gathering import Gathering
-from perdure.broker.dispatch.items import Barrier, InboxDelivery, InboxRunDelivery, Item, is_plain
+from perdure.broker.dispatch.items import (
+    Barrier,
+    InboxDelivery,
+    InboxRunDelivery,
+    Item,
+    Passed,
+    is_plain,
+)
 from perdure.broker.dispatch.overlapping import add_filtered, deliver_combined
 from perdure.broker.dispatch.router import Router, Subscriber, SubscriberEntry, SubscriberSet
 from perdure.content import Evaluation
 from perdure.model import Message
 from perdure.observe.metrics import Metrics
+from perdure.storage.rows import Rows
 from perdure.topic.shapes import FilterIndex
 
 CAUSED_MAX: Final = 10_000
@@ -97,6 +105,28 @@ class Dispatcher:
     def accept(self, items: list[Item]) -> None:
         """Items that are sequenced (or not recorded), in log order."""
         self._queue.extend(items)
+
+    def wanted(self, rows: Rows) -> list[Item]:
+        """What of some rows of the log somebody here may want, as items; of the rest, where it
+        ends."""
+        items: list[Item] = []
+        if self._queue or self._is_alone or self._gate_qos2:
+            # Something may change before it is their turn, or it matters that nobody wants them.
+            items += rows.messages()
+            return items
+        index = self._index
+        looked = index.looked
+        end = 0
+        for row, topic in enumerate(rows.topics):
+            found = index.match(topic)
+            if found or index.looked != looked:
+                # What a search costs is its publisher's, who stands in the message.
+                index.looked = looked
+                items += rows.messages_of(row)
+                end = rows.offsets[row]
+        if end != rows.offsets[-1]:
+            items.append(Passed(rows.offsets[-1]))
+        return items
 
     def run(self, synced_offset: int) -> None:
         """Dispatch what may go."""

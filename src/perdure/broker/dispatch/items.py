@@ -68,6 +68,21 @@ class OffsetAdvance:
         return self.placed.offset
 
 
+@final
+class Passed:
+    """Messages of the log that nobody here wants: the fence has to pass them.
+
+    Attributes:
+        offset: of the last of them.
+    """
+
+    __slots__ = ("offset", "qos")
+
+    def __init__(self, offset: int) -> None:
+        self.offset: int = offset
+        self.qos: int = 0
+
+
 def is_plain(message: Message) -> bool:
     """Whether a message may be one of a run: recorded, QoS 1, sent as it came."""
     return (
@@ -90,4 +105,4 @@ class Barrier:
         self.qos: int = 0
 
 
-Item: TypeAlias = Message | InboxDelivery | InboxRunDelivery | OffsetAdvance | Barrier
+Item: TypeAlias = Message | InboxDelivery | InboxRunDelivery | OffsetAdvance | Passed | Barrier

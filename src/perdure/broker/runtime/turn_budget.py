@@ -308,7 +308,7 @@ class TurnBudget:
             work: deliveries that these caused, beyond one for each.
             elapsed_us: time that this took.
         """
-        if self.allowance.is_used and messages:
+        if self.allowance.is_used and self.taken and messages:
             # The time belongs to those who send many as far as the messages do, or the work; or as
             # the others, who send what is known to be little, can't have had it.
             many = min(self.taken, messages)
@@ -322,6 +322,9 @@ class TurnBudget:
             if elapsed_us > REST_MIN_US and many <= FEWEST and messages > many:
                 rest_us = min(int(elapsed_us * part), REST_MAX_US)
                 self._rests_until_us = self._clock.monotonic_us() + rest_us
+        # Of what was refused, or is written later, this turn has none: the next one's time is not
+        # theirs either.
+        self.allowance.is_used = False
         self.taken = self.gathered = 0
 
     def rests(self) -> bool:

@@ -99,6 +99,8 @@ class KafkaLog:
         self._end = 0
         self._problem = ""
         self._failure: StorageError | None = None
+        self._known: LogBounds | None = None
+        """The bounds as they were a moment before the reader begins."""
         self._reader: LogReader | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -183,7 +185,10 @@ class KafkaLog:
         self._reading.rest()
 
     async def bounds(self) -> LogBounds:
-        return await asyncio.to_thread(self._bounds)
+        bounds = await asyncio.to_thread(self._bounds)
+        if self._thread is None:
+            self._known = bounds
+        return bounds
 
     async def trim(self, position: int) -> None:
         def delete() -> None:
@@ -210,14 +215,13 @@ class KafkaLog:
 
     def _bounds(self) -> LogBounds:
         admin = self._admin()
-        first = self._offset(admin, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        return LogBounds(first, self._offset(admin, OffsetSpec.latest()))  # type: ignore[no-untyped-call]
-
-    def _offset(self, admin: AdminClient, spec: OffsetSpec) -> int:
         place = TopicPartition(self._settings.topic, _PARTITION)
-        asked = admin.list_offsets({place: spec}, request_timeout=CALL_TIMEOUT_S)
-        offset: int = self._answer(asked[place]).offset
-        return offset
+        # Both at once.
+        first, end = (
+            admin.list_offsets({place: spec}, request_timeout=CALL_TIMEOUT_S)[place]
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        )
+        return LogBounds(self._answer(first).offset, self._answer(end).offset)
 
     def _answer(self, asked: Future[T]) -> T:
         """What Kafka answers; whoever calls keeps the client that has asked."""
@@ -275,7 +279,8 @@ class KafkaLog:
     def _resume(self, reached: Reached) -> None:
         """Read on where a node is, once Kafka says that it has that."""
         asked_s = time.monotonic()
-        bounds = self._bounds_in_time()
+        # Each time that Kafka is asked costs a connection, and now and then seconds.
+        bounds, self._known = self._known or self._bounds_in_time(), None
         while (
             bounds is not None
             and bounds.end < reached.position

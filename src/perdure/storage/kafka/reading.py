@@ -7,24 +7,27 @@ known above: ``hurry`` is called for each submission, and for what was handed to
 
 A page of records also costs what the caches have lost since the last one: 0.75 ms, as much as 140
 messages. So a node that nobody is connected to, for whom nothing can come and of whom no node asks
-a session, ``rest``s: what Kafka gives in rhythm lies there for ``REST_S``, or until ``hurry``.
+a session, ``rest``s: Kafka gathers for it for ``REST_MS``, and what it gives lies there for
+``REST_S``, or until ``hurry``.
 
-librdkafka's settings hold for a consumer's life, so there are two. Where they take turns the one
-that goes on is assigned the position that was reached, and what the other one still brings is
-below it.
+librdkafka's settings hold for a consumer's life, so there is one for each pace. Where they take
+turns the one that goes on is assigned the position that was reached, and what another one still
+brings is below it.
 
 Sketch, 170 records/s of 30 messages each: at once 143 wake-ups/s of the loop and 48 ms/s of CPU;
-in rhythm 36 wake-ups/s and 10 ms/s. At rest 4 pages/s: 4 * 0.75 instead of 40 * 0.75 ms/s.
+in rhythm 36 wake-ups/s and 10 ms/s. At rest 4 pages/s: 4 * 0.75 instead of 40 * 0.75 ms/s, and
+4 answers of Kafka instead of 40, of 0.1 ms each in librdkafka's threads.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, final
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from perdure.storage.kafka.settings import KafkaSettings
 
@@ -40,8 +43,14 @@ had nothing for a while, and a claim on a session, come so much later."""
 RHYTHM_BYTES: Final = 256 * 1024
 """What Kafka does not gather any further; less than a fetch of one partition may bring."""
 
+REST_MS: Final = 250
+"""How long Kafka gathers for a node that rests, milliseconds."""
+
 REST_S: Final = 0.25
 """How long what was read lies there at a node that rests, seconds."""
+
+LEADER_S: Final = 1.0
+"""How long a consumer that begins is waited for to hear who leads the partition, seconds."""
 
 HURRY_S: Final = 1.0
 """How long a node reads at once behind what it has waited for, seconds."""
@@ -50,6 +59,8 @@ MANY_PER_S: Final = 80
 """Records from which the rhythm pays; below half of that it does not any more."""
 
 _WINDOW_S: Final = 0.5
+_REST_WINDOW_S: Final = 2.0
+"""Time for which records are counted; at rest they come some hundred at a time, or late."""
 _PARTITION: Final = 0
 
 
@@ -62,8 +73,6 @@ class Reading:
         callbacks: of consumers.
         now_s: monotonic time, seconds.
 
-    Attributes:
-        in_rhythm: it does not hurry.
     """
 
     def __init__(
@@ -75,12 +84,15 @@ class Reading:
         self._now_s = now_s
         self._settings = settings
         self._callbacks = callbacks
-        self._at_once = self._reader = Consumer({**settings.consumer(), **callbacks})
-        self._gathering: Consumer | None = None
-        self.in_rhythm = False
+        self._reader = Consumer({**settings.consumer(), **callbacks})
+        self._consumers: dict[int, Consumer] = {0: self._reader}
+        """By how long Kafka gathers for them, milliseconds."""
+        self._gathers_ms = 0
+        self._led: set[int] = set()
+        """Consumers that have heard who leads."""
         self._position = 0
         self._hurried_until_s = 0.0
-        self._window_ends_s = 0.0
+        self._window_began_s = 0.0
         self._window_count = 0
         self._many = False
         self._stirred = threading.Event()
@@ -88,6 +100,16 @@ class Reading:
         self._stirred.set()
         self._much = False
         """The last read has brought as much as a node at rest is to find at once."""
+
+    @property
+    def in_rhythm(self) -> bool:
+        """It does not hurry."""
+        return self._gathers_ms > 0
+
+    @property
+    def rests(self) -> bool:
+        """Nor does anybody wait."""
+        return self._gathers_ms == REST_MS
 
     def begin(self, position: int) -> None:
         """Read from a position on."""
@@ -109,7 +131,8 @@ class Reading:
         if self.in_rhythm and not self._much:
             self._stirred.wait(REST_S)
         self._choose()
-        first = self._reader.poll(POLL_S)
+        # Who rests waits above, where it can be woken.
+        first = self._reader.poll(0 if self.rests else POLL_S)
         if first is None:
             self._much = False
             return []
@@ -139,33 +162,39 @@ class Reading:
 
     def close(self) -> None:
         """Let go of everything."""
-        self._at_once.close()
-        if self._gathering is not None:
-            self._gathering.close()
+        for consumer in self._consumers.values():
+            consumer.close()
 
     def _choose(self) -> None:
         now_s = self._now_s()
-        if now_s >= self._window_ends_s:
-            most = MANY_PER_S * _WINDOW_S
+        window_s = now_s - self._window_began_s
+        if window_s >= (_REST_WINDOW_S if self.rests else _WINDOW_S):
+            # Who does not come back for long has counted nothing meanwhile.
+            most = MANY_PER_S * min(window_s, _REST_WINDOW_S if self.rests else _WINDOW_S)
             self._many = self._window_count >= (most / 2 if self._many else most)
             self._window_count = 0
-            self._window_ends_s = now_s + _WINDOW_S
-        in_rhythm = self._many and now_s >= self._hurried_until_s
-        if in_rhythm == self.in_rhythm:
+            self._window_began_s = now_s
+        gathers_ms = 0
+        if self._many and now_s >= self._hurried_until_s:
+            gathers_ms = RHYTHM_MS if self._stirred.is_set() else REST_MS
+        if gathers_ms == self._gathers_ms:
             return
-        self.in_rhythm = in_rhythm
+        self._gathers_ms = gathers_ms
         self._reader.unassign()
-        if not in_rhythm:
-            self._reader = self._at_once
-        else:
-            if self._gathering is None:
-                gathers = {"fetch.wait.max.ms": RHYTHM_MS, "fetch.min.bytes": RHYTHM_BYTES}
-                self._gathering = Consumer(
-                    {**self._settings.consumer(), **gathers, **self._callbacks}
-                )
-            self._reader = self._gathering
+        known = self._consumers.get(gathers_ms)
+        if known is None:
+            gathers = {"fetch.wait.max.ms": gathers_ms, "fetch.min.bytes": RHYTHM_BYTES}
+            known = Consumer({**self._settings.consumer(), **gathers, **self._callbacks})
+            self._consumers[gathers_ms] = known
+        self._reader = known
         self._assign()
 
     def _assign(self) -> None:
-        place = TopicPartition(self._settings.topic, _PARTITION, self._position)
-        self._reader.assign([place])
+        topic = self._settings.topic
+        self._reader.assign([TopicPartition(topic, _PARTITION, self._position)])
+        if self._gathers_ms not in self._led:
+            # A consumer that does not know who leads looks for that once a second. If nobody
+            # answers it still does.
+            with contextlib.suppress(KafkaException):
+                self._reader.list_topics(topic, timeout=LEADER_S)
+                self._led.add(self._gathers_ms)

@@ -95,7 +95,8 @@ class MemoryDatabase:
         if batch.is_empty() and not notes:
             return
         last_offset = self.offsets.last
-        messages, operations = batch.messages, batch.held()
+        messages = batch.messages if batch.rows is None else batch.recorded()
+        operations = batch.held()
 
         def change(state: State) -> None:
             state.last_offset = max(state.last_offset, last_offset)

@@ -45,9 +45,13 @@ from perdure.storage.ordered.member import Member
 from perdure.storage.ordered.members import Ended, Members, Verdict
 from perdure.storage.ordered.record import Begin, Expire, Record
 from perdure.storage.peer_operations import PassMessage, Speak
+from perdure.storage.received import Received, receive
+from perdure.storage.rows import Rows
 
 PAGE_MAX: Final = 1024
 """Messages and operations of a page, beyond which a write costs nothing in comparison."""
+
+_NOBODY: Final[set[bytes]] = set()
 
 _COME_TO: Final = b"c"
 _MEMBER: Final = b"m"
@@ -86,14 +90,51 @@ class _Page:
         self.entry: LogRecord | None = None
         self.record: Record | None = None
         self.now_us = 0
-        self.last_offset = 0
+        self.takes_rows: bool = True
+        """Its messages are rows so far."""
+        self.spoken: set[bytes] = set()
+        """The owners that publishers speak for, as ``receive`` is told."""
         self._spoken: dict[str, int] = {}
         """The epoch for which each publisher speaks."""
 
     @property
     def size(self) -> int:
         """Messages and operations."""
-        return len(self.batch.messages) + len(self.batch.operations)
+        rows = self.batch.rows
+        count = len(self.batch.messages) if rows is None else rows.count
+        return count + len(self.batch.operations)
+
+    def take(self, received: Received, offset: int) -> None:
+        """Put what was received, and counts, behind what is there.
+
+        Args:
+            received: of a batch, while ``takes_rows``.
+            offset: of its first message.
+        """
+        rows = self.batch.rows
+        if rows is None and received.count:
+            rows = self.batch.rows = Rows(offset)
+        if rows is not None:
+            last = offset - 1
+            topics, values, counts = received.topics, received.values, received.counts
+            # Lists of one length: of them the compiled loop takes the items by itself.
+            for topic, value, count in zip(topics, values, counts):  # noqa: B905
+                last += count
+                rows.add(topic, last, value)
+            rows.count += received.count
+            rows.payload_bytes += received.payload_bytes
+        for said in received.speaking:
+            self.spoken.add(said)
+        for each in received.operations:
+            if isinstance(each, Speak):
+                self._spoken[each.client_id] = each.epoch
+            self.batch.operations.append(each)
+
+    def decode(self) -> None:
+        """Make messages of the rows: what follows is added as such."""
+        self.takes_rows = False
+        self.batch.messages = self.batch.recorded()
+        self.batch.rows = None
 
     def add(self, batch: Batch) -> None:
         """Put a batch, of which it is decided what counts, behind those that are there.
@@ -195,19 +236,28 @@ class View:
         now_us = self.members.advance(entry.time_us)
         verdict, ended = self.members.admit(record)
         notes: list[Note] = []
-        batch = self._batch(record, None, now_us, notes)
-        assert batch is not None
-        if not _looks_at_nothing(batch):
-            done += self._flush_before(last_offset)
-            silence(batch, self.local)
-            self._write(entry, now_us, batch, notes)
-            done.append(Applied(record, verdict, batch, ended))
-            return
-        silence(batch, self.local)
         page = self._page
-        if page is None:
-            page = self._page = _Page()
-        page.add(batch)
+        received = self._received(record, page)
+        if received is not None:
+            offset = self.local.offsets.take(received.count, now_us) if received.count else 0
+            self._place(record, offset + received.count, notes)
+            if page is None:
+                page = self._page = _Page()
+            page.take(received, offset)
+        else:
+            batch = self._batch(record, None, now_us, notes)
+            assert batch is not None
+            if not _looks_at_nothing(batch):
+                done += self._flush_before(last_offset)
+                silence(batch, self.local)
+                self._write(entry, now_us, batch, notes)
+                done.append(Applied(record, verdict, batch, ended))
+                return
+            silence(batch, self.local)
+            if page is None:
+                page = self._page = _Page()
+            page.decode()
+            page.add(batch)
         for key, value in notes:
             page.notes[key] = value
         for name, member in self.members.take_changed():
@@ -215,6 +265,18 @@ class View:
         page.entry, page.record, page.now_us = entry, record, now_us
         if page.size >= PAGE_MAX:
             done += self.flush()
+
+    def _received(self, record: Record, page: _Page | None) -> Received | None:
+        """What a record brings for the next place of a page, if none of it has to be decoded: its
+        publishers speak for the owners that are there, and a page changes none."""
+        if (page is not None and not page.takes_rows) or self._parts.get(record.node):
+            return None
+        received = receive(record.batch, _NOBODY if page is None else page.spoken)
+        if received is not None:
+            for each in received.operations:
+                if isinstance(each, Speak) and self.local.owner_epoch(each.client_id) != each.epoch:
+                    return None
+        return received
 
     def flush(self) -> list[Applied]:
         """Apply what waits.
@@ -318,12 +380,15 @@ class View:
         else:
             placed = self._placed.get(record.node, {})
             batch = decode(value, offsets, now_us, Earlier(placed, record.number - len(parts)))
+        self._place(record, placed_at(batch), notes)
+        return batch
+
+    def _place(self, record: Record, offset: int, notes: list[Note]) -> None:
+        """A batch has placed what it places from an offset on."""
         # Where nothing was placed the slot is still taken: places are counted in batches.
         slot = record.number % IN_FLIGHT_MAX
-        place = (record.number, placed_at(batch))
-        self._placed.setdefault(record.node, {})[slot] = place
-        notes.append((_placed_key(record.node, slot), _TWO.pack(*place)))
-        return batch
+        self._placed.setdefault(record.node, {})[slot] = (record.number, offset)
+        notes.append((_placed_key(record.node, slot), _TWO.pack(record.number, offset)))
 
     def _keep_part(self, record: Record, notes: list[Note]) -> None:
         self._parts.setdefault(record.node, {})[record.number] = record.batch

@@ -29,7 +29,6 @@ from typing import Final, final
 import msgspec
 
 from perdure.errors import FormatTooNew, StorageCorrupt, UsageError
-from perdure.model import Message
 from perdure.storage.codec import decode_record, encode_record
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.rocksdb import keys
@@ -39,6 +38,7 @@ from perdure.storage.rocksdb.layout_bitmask import LAYOUT as BITMASK
 from perdure.storage.rocksdb.layout_bitmask import BitmaskLayout
 from perdure.storage.rocksdb.layout_v1 import LAYOUT as SKIP_SCAN
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
+from perdure.storage.rows import Rows
 from perdure.topic.proposal import Structure
 
 _POINT_EVERY: Final = 1024
@@ -97,28 +97,22 @@ class Generation:
         # Payload since the last point, or since the start.
         self.unmarked_bytes = 0
 
-    def stage_counts(
-        self, operations: Operations, messages: list[Message], payload_bytes: int
-    ) -> None:
-        """Add the counters as they are when these messages are recorded too.
-
-        Args:
-            payload_bytes: of all of them.
-        """
+    def stage_counts(self, operations: Operations, rows: Rows) -> None:
+        """Add the counters as they are when these messages are recorded too."""
         number, before = self.header.generation, self.message_count
-        after = before + len(messages)
+        after = before + rows.count
         operations += (META, keys.generation_counters(number), counters_value(after))
-        for count, offset in self._new_points(messages, payload_bytes):
+        for count, offset in self._new_points(rows):
             operations += (META, keys.generation_point(number, offset), _COUNT.pack(count))
 
-    def count(self, messages: list[Message], payload_bytes: int) -> None:
+    def count(self, rows: Rows) -> None:
         """Take note that messages were recorded; as ``stage_counts`` was told."""
-        points = self._new_points(messages, payload_bytes)
+        points = self._new_points(rows)
         for count, offset in points:
             self.offsets.append(offset)
             self.counts.append(count)
-        self.message_count += len(messages)
-        self.unmarked_bytes = 0 if points else self.unmarked_bytes + payload_bytes
+        self.message_count += rows.count
+        self.unmarked_bytes = 0 if points else self.unmarked_bytes + rows.payload_bytes
 
     def messages_after(self, offset: int) -> int:
         """How many of its messages follow an offset, at most."""
@@ -137,16 +131,16 @@ class Generation:
             return self.header.since_offset - 1
         return self.offsets[point]
 
-    def _new_points(self, messages: list[Message], payload_bytes: int) -> list[tuple[int, int]]:
+    def _new_points(self, rows: Rows) -> list[tuple[int, int]]:
         before = self.message_count
         first = before // _POINT_EVERY + 1
-        last = (before + len(messages)) // _POINT_EVERY
+        last = (before + rows.count) // _POINT_EVERY
         points = [
-            (count, messages[count - before - 1].offset)
+            (count, rows.offset_of(count - before - 1))
             for count in range(first * _POINT_EVERY, last * _POINT_EVERY + 1, _POINT_EVERY)
         ]
-        if not points and self.unmarked_bytes + payload_bytes >= _POINT_BYTES:
-            points = [(before + len(messages), messages[-1].offset)]
+        if not points and self.unmarked_bytes + rows.payload_bytes >= _POINT_BYTES:
+            points = [(before + rows.count, rows.offsets[-1])]
         # A batch that was written late has offsets below the last point: no point for it.
         newest = self.offsets[-1] if self.offsets else -1
         return [point for point in points if point[1] > newest]

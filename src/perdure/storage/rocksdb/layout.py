@@ -39,6 +39,10 @@ class Layout(Protocol):
         them as the rows of the tail."""
         ...
 
+    def append_rows(self, operations: Operations, rows: Rows) -> Rows:
+        """``append`` for messages that are rows already."""
+        ...
+
     def unpersisted(self) -> Operations:
         """What must be written before or with the messages that ``append`` gave."""
         ...

@@ -137,6 +137,9 @@ class BitmaskLayout:
             operations += (self._data, key, known[1] + value)
         return rows
 
+    def append_rows(self, operations: Operations, rows: Rows) -> Rows:
+        return self.append(operations, rows.messages())  # it has no bundles
+
     def unpersisted(self) -> Operations:
         return []
 

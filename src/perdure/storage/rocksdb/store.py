@@ -61,7 +61,6 @@ from perdure.storage.rocksdb.owners import Owners
 from perdure.storage.rocksdb.read_side import ReadSide
 from perdure.storage.rocksdb.sessions import SessionReader
 from perdure.storage.rocksdb.survey import REPAIR_HINT, Torn
-from perdure.storage.rows import Rows
 from perdure.storage.tail import Tail
 from perdure.topic.proposal import Structure, check_structure
 
@@ -246,12 +245,14 @@ class RocksDatabase(ReadSide):
             expansion = Expansion(self._handle.use(), self._floors, self._owners)
             apply(batch.held(), expansion)
             operations += expansion.rows
-        generation, messages = self._generations.current, batch.messages
-        rows: Rows | None = None
-        if messages:
-            rows = generation.layout.append(operations, messages)
+        generation, rows = self._generations.current, batch.rows
+        if rows is not None:
+            rows = generation.layout.append_rows(operations, rows)
+        elif batch.messages:
+            rows = generation.layout.append(operations, batch.messages)
+        if rows is not None:
             operations += generation.layout.unpersisted()
-            generation.stage_counts(operations, messages, rows.payload_bytes)
+            generation.stage_counts(operations, rows)
         self._apply(
             operations,
             sessions_delta=expansion.sessions_delta if expansion else 0,
@@ -260,7 +261,7 @@ class RocksDatabase(ReadSide):
         )
         if rows is not None:
             generation.layout.mark_persisted()
-            generation.count(messages, rows.payload_bytes)
+            generation.count(rows)
             self._tail.extend(rows)
         if expansion is not None:
             self._applied(expansion)

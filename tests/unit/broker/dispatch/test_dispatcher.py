@@ -9,12 +9,13 @@ import pytest
 
 from perdure.broker.dispatch import dispatcher as dispatch
 from perdure.broker.dispatch.dispatcher import UNMATCHED_MAX, Dispatcher
-from perdure.broker.dispatch.items import Barrier
+from perdure.broker.dispatch.items import Barrier, Item
 from perdure.broker.dispatch.router import GroupSubscriber, Router, Subscriber, SubscriberEntry
 from perdure.config.schema import Config, SessionConfig, StorageConfig
 from perdure.model import Message, SessionRecord, Subscription
 from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Packet, Properties, Publish
 from perdure.observe.metrics import Metrics
+from perdure.storage.rows import rows_of
 from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import QUIET, Client, make_sim, stalled_sim
 
@@ -459,6 +460,52 @@ def test_groups_gather_until_something_else_stands_in_the_queue() -> None:
     assert gate.seen == [[5, 6, 7], [8], [9]]
     assert [group.handed_out for group in groups] == [[[5, 6, 7], [8], [9], [10]]] * 2
     assert dispatcher.offset == 10
+
+
+@pytest.mark.parametrize("offset", [0, 6])
+def test_of_rows_only_what_somebody_wants_becomes_a_message(offset: int) -> None:
+    """The fence passes the rest, wherever it stands."""
+    made = []
+    for as_rows in (True, False):
+        router, taker = Router(), _Taker("r", 0)
+        router.put(taker, Subscription("a/+", 1))
+        dispatcher = Dispatcher(router, Metrics(), offset=0, gate_qos2=False, is_alone=False)
+        taker.dispatcher = dispatcher
+        topics = "aaababbbab"[offset:]
+        rows = rows_of(
+            [
+                Message(f"{topic}/t", b"", 1, publisher="p", offset=at)
+                for at, topic in enumerate(topics, 1)
+            ]
+        )
+        items = dispatcher.wanted(rows) if as_rows else list[Item](rows.messages())
+        assert [type(each) is Message for each in items].count(True) == (
+            topics.count("a") if as_rows else len(topics)
+        )
+        dispatcher.accept(items)
+        dispatcher.run(0)
+        made.append((taker.taken, dispatcher.offset))
+    assert made[0] == made[1]
+    assert made[0][1] == len(topics)
+
+
+def test_rows_behind_what_waits_are_looked_at_when_it_is_their_turn() -> None:
+    """Who is handed something may have gone by then."""
+    dispatcher = Dispatcher(Router(), Metrics(), offset=0, gate_qos2=False, is_alone=False)
+    rows = rows_of([Message("t", b"", 1, offset=5)])
+    dispatcher.accept([Message("t", b"", 1, offset=4)])
+    assert dispatcher.wanted(rows) == rows.messages()
+
+
+def test_a_search_among_many_filters_is_its_publishers() -> None:
+    router = Router()
+    for number in range(200):
+        router.put(_Taker(f"r{number}", 0), Subscription(f"+/{number}/+/{number}/#", 1))
+    dispatcher = Dispatcher(router, Metrics(), offset=0, gate_qos2=False, is_alone=False)
+    rows = rows_of([Message("x/y/z", b"", 1, publisher="p", offset=5)])
+    dispatcher.accept(dispatcher.wanted(rows))
+    dispatcher.run(0)
+    assert dispatcher.offset == 5
 
 
 def test_a_run_for_many_moves_the_fence_with_those_who_take_it_one_by_one() -> None:

@@ -271,6 +271,17 @@ def test_the_time_of_a_turn_is_that_of_whose_messages_cause_the_work() -> None:
     assert _shared_turns(Hall(), gathered=0, others=1_000, work=0) == 201
 
 
+def test_a_slow_turn_says_nothing_of_messages_of_which_none_was_written() -> None:
+    """All that somebody has sent was refused, and the next turn has one message of another."""
+    hall = Hall()
+    for sent, written in ((5, 0), (0, 3), (0, 3), (0, 3)):
+        if sent:
+            hall.shifts.many(sent)
+        hall.shifts.handed_out(written, 0, 10 * TURN_US)
+    assert not hall.shifts.allowance.is_used
+    assert hall.shifts.allowance.messages == NO_LIMIT
+
+
 def test_what_was_taken_is_enough_until_it_is_handed_out() -> None:
     hall = Hall()
     _learnt(hall.shifts.allowance, 10, TURN_US // 5)

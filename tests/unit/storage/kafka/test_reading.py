@@ -28,7 +28,9 @@ class Readings:
     """
 
     def __init__(self) -> None:
-        settings = KafkaSettings(servers.kafka().servers, servers.kafka_topic(), replicas=1)
+        self.settings = settings = KafkaSettings(
+            servers.kafka().servers, servers.kafka_topic(), replicas=1
+        )
         record_bytes_max = ensure(settings).record_bytes_max
         self.now_s = 1.0
         self.got: list[int] = []
@@ -114,6 +116,27 @@ def test_who_rests_finds_at_once_what_has_come_meanwhile(
     readings.write(10)
     assert time.monotonic() - begun_s >= its.REST_S
     assert readings.got == list(range(len(readings.got)))
+
+
+def test_who_rests_is_not_taken_for_idle_between_two_pages(
+    readings: Readings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page comes after half a second or more: that a stretch had none says nothing."""
+    monkeypatch.setattr(its, "REST_S", 0.01)
+    rest(readings)
+    reading = readings.reading
+    reading.read()
+    assert reading.rests
+    for _ in range(4):
+        readings.now_s += 0.8
+        reading.read()
+        assert reading.rests
+        readings.write(200)
+    readings.now_s += 5.0
+    reading.read()
+    readings.now_s += 5.0
+    reading.read()
+    assert not reading.rests, "nothing has come for long"
 
 
 def test_who_is_woken_rests_no_longer(readings: Readings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,7 @@ def told(found: list[Applied]) -> list[tuple[int, bytes]]:
     for applied in found:
         if applied.batch is None:
             continue
-        taken, messages = 0, applied.batch.messages
+        taken, messages = 0, applied.batch.recorded()
         for each in applied.batch.operations:
             if type(each).__name__ == "PassMessage":
                 after: int = each.after  # type: ignore[attr-defined]

@@ -16,6 +16,7 @@ from perdure.storage.rocksdb.generations import Generation, GenerationHeader
 from perdure.storage.rocksdb.layout import table_generation, table_names
 from perdure.storage.rocksdb.layout_bitmask import BitmaskLayout
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
+from perdure.storage.rows import rows_of
 from perdure.topic.proposal import Structure
 from tests.contract.values import NOW_US, append_all, message, read_all
 
@@ -122,8 +123,9 @@ def test_points_are_sparse_and_bound_from_above() -> None:
     operations: Operations = []
     messages = [Message("t", b"", offset=10 * number) for number in range(1, 5_001)]
     for first in range(0, 5_000, 1_500):
-        found.stage_counts(operations, messages[first : first + 1_500], 0)
-        found.count(messages[first : first + 1_500], 0)
+        rows = rows_of(messages[first : first + 1_500])
+        found.stage_counts(operations, rows)
+        found.count(rows)
     assert found.counts == [1_024, 2_048, 3_072, 4_096]
     assert found.offsets == [10_240, 20_480, 30_720, 40_960]
     points = [
@@ -140,8 +142,8 @@ def test_points_are_sparse_and_bound_from_above() -> None:
 
 def test_a_late_batch_makes_no_point_out_of_order() -> None:
     found = generation()
-    found.count([Message("t", b"", offset=5_000 + number) for number in range(1_024)], 0)
-    found.count([Message("t", b"", offset=100 + number) for number in range(1_024)], 0)
+    found.count(rows_of([Message("t", b"", offset=5_000 + number) for number in range(1_024)]))
+    found.count(rows_of([Message("t", b"", offset=100 + number) for number in range(1_024)]))
     assert found.offsets == [6_023]
     assert found.messages_after(0) == 2_048
     assert found.messages_after(6_023) == 1_024
@@ -151,19 +153,19 @@ def test_large_messages_make_points_too() -> None:
     found = generation()
     mebibyte = 1024 * 1024
     for number in range(1, 11):
-        found.count([Message("t", b"", offset=number)], mebibyte)
+        found.count(rows_of([Message("t", bytes(mebibyte), offset=number)]))
     assert (found.offsets, found.counts) == ([4, 8], [4, 8])
     assert [found.newest(count) for count in (10, 9, 6, 3, 2, 1)] == [0, 4, 4, 8, 8, 8]
     # After a start nobody knows how much followed the last point.
     found.unmarked_bytes = 0
-    found.count([Message("t", b"", offset=11)], 5 * mebibyte)
+    found.count(rows_of([Message("t", bytes(5 * mebibyte), offset=11)]))
     assert found.offsets == [4, 8, 11]
 
 
 def test_the_newest_of_a_generation_without_points() -> None:
     found = generation()
     assert found.newest(5) == 0
-    found.count([Message("t", b"", offset=number) for number in range(1, 61)], 0)
+    found.count(rows_of([Message("t", b"", offset=number) for number in range(1, 61)]))
     assert [found.newest(count) for count in (0, 32, 60, 100)] == [0, 0, 0, 0]
 
 

@@ -1,0 +1,143 @@
+"""What is received of a batch does what the batch does, and what it can't is decoded."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from perdure.config.schema import RocksdbConfig
+from perdure.model import Cursor, Message
+from perdure.storage.batch import Batch
+from perdure.storage.batch_codec import decode, encode
+from perdure.storage.offsets import Offsets
+from perdure.storage.peer_operations import Speak
+from perdure.storage.received import Received, receive
+from perdure.storage.rocksdb import RocksDatabase
+from perdure.storage.rows import Rows
+from tests.contract.values import entry, message, read_all, record
+
+TIME_US = 1_700_000_000_000_000
+
+
+def batch_of(chance: random.Random, count: int) -> Batch:
+    """Messages as publishers send them: alone and in bursts, with and without properties."""
+    batch = Batch()
+    while len(batch.messages) < count:
+        topic, publisher = chance.choice("abc"), chance.choice(("p", "", "Ä" * 300))
+        properties = chance.choice((b"", b"", b"\x01\x01"))
+        expires_at_us = chance.choice((0, 0, TIME_US))
+        batch.speak(publisher or "p", epoch=4)
+        for _ in range(chance.choice((1, 1, 2, 70))):
+            batch.append(
+                Message(
+                    f"x/{topic}",
+                    bytes(chance.randrange(3)),
+                    qos=1,
+                    publisher=publisher,
+                    properties=properties,
+                    expires_at_us=expires_at_us,
+                    published_at_us=TIME_US,
+                )
+            )
+    return batch
+
+
+def rows_of(received: Received, offset: int) -> Rows:
+    rows = Rows(offset)
+    for topic, value, count in zip(received.topics, received.values, received.counts, strict=True):
+        offset += count
+        rows.add(topic, offset - 1, value)
+    rows.count, rows.payload_bytes = received.count, received.payload_bytes
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_have_the_messages_of_the_batch(seed: int) -> None:
+    chance = random.Random(seed)
+    value = encode(batch_of(chance, 150))
+    decoded = decode(value, Offsets(), TIME_US)
+    received = receive(value, set())
+    assert received is not None
+    rows = rows_of(received, decoded.first_offset)
+    assert rows.messages() == decoded.messages
+    assert rows.count == len(decoded.messages)
+    assert rows.payload_bytes == sum(len(each.payload) for each in decoded.messages)
+    assert [rows.offset_of(at) for at in range(rows.count)] == [
+        each.offset for each in decoded.messages
+    ]
+
+
+@pytest.mark.parametrize("layout", ["skipscan", "bitmask"])
+async def test_a_store_takes_rows_as_it_takes_messages(layout: str, tmp_path: Path) -> None:
+    chance = random.Random(1)
+    found = []
+    value = [encode(batch_of(chance, 3_000)) for _ in range(3)]
+    for name in ("messages", "rows"):
+        store = RocksDatabase.open(tmp_path / name, config=RocksdbConfig(layout=layout))
+        for each in value:
+            batch = decode(each, store.offsets, TIME_US)
+            batch.operations = []
+            if name == "rows":
+                received = receive(each, set())
+                assert received is not None
+                batch.rows, batch.messages = rows_of(received, batch.first_offset), []
+            store.apply(batch)
+        store.close()
+        store = RocksDatabase.open(tmp_path / name, config=RocksdbConfig(layout=layout))
+        current = store.generations()[-1]
+        found.append((await read_all(store, "#"), current.message_count, store.last_offset))
+        store.close()
+    assert found[0] == found[1]
+    assert len(found[0][0]) >= 9_000
+
+
+def test_who_speaks_for_the_same_owner_is_not_asked_again() -> None:
+    batch = Batch()
+    batch.speak("c", epoch=-3)
+    batch.append(message("t", b"1", publisher="c"))
+    batch.put_cursor("d", Cursor(offset=7), epoch=4)
+    batch.put_awaiting_release("d", 9, epoch=4)
+    batch.delete_awaiting_release("d", 8, epoch=4)
+    value = encode(batch)
+    first = receive(value, set())
+    assert first is not None
+    (speak,) = [each for each in first.operations if isinstance(each, Speak)]
+    assert (speak.client_id, speak.epoch) == ("c", -3)
+    again = receive(value, set(first.speaking))
+    assert again is not None
+    assert not again.speaking
+    assert [type(each) for each in again.operations] == [
+        type(each) for each in first.operations if not isinstance(each, Speak)
+    ]
+
+
+def test_what_does_more_is_decoded() -> None:
+    kept = message("t", b"kept", publisher="c")
+    retains, passes, claims, places = Batch(), Batch(), Batch(), Batch()
+    retains.append(kept)
+    retains.put_retained(kept)
+    passes.pass_on(message("t", b"x", qos=0, publisher="c"))
+    claims.claim_session(record("c", 9), seen=4)
+    places.place(entry(0, group_key="g/t"))
+    for batch in (retains, passes, claims, places):
+        assert receive(encode(batch), set()) is None
+
+
+def test_what_is_cut_short_or_of_a_later_release_is_decoded() -> None:
+    """That finds what is wrong: nothing that is broken becomes a row."""
+    value = encode(batch_of(random.Random(3), 100))
+    for length in range(len(value)):
+        received = receive(value[:length], set())
+        # Where an operation ends the batch may end, too.
+        assert received is None or received.count == len(decode(value, Offsets(), 1).messages)
+    assert receive(b"\x02" + value[1:], set()) is None
+    single = Batch()
+    single.append(message("t", b"x"))
+    value = encode(single)
+    at = value.index(b"\x00\x01t") + 3 + 4
+    assert receive(value, set()) is not None
+    assert receive(value[:at] + b"\x03" + value[at + 1 :], set()) is None, "a later kind of row"
+    long = value[: at + 10] + b"\xff\xff" + value[at + 12 :]
+    assert receive(long, set()) is None, "a publisher that is longer than the row"
