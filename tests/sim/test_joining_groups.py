@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from perdure.errors import StorageUnavailable
-from perdure.mqtt.packets import Subscribe, SubscribeFilter
+from perdure.model import Message
+from perdure.mqtt.packets import Publish, Subscribe, SubscribeFilter
 from tests.unit.broker.harness import Client
 from tests.wire.harness import Options
 from tests.wire.virtual_cluster import VirtualCluster
@@ -78,4 +80,66 @@ def test_a_member_elsewhere_that_could_not_be_looked_at_is_looked_at_again(
     first.run_for(3_000_000)
     found = {message.payload for client in (slow, other) for message in client.messages}
     assert found == {b"0", b"1", b"2", b"3"}
+    cluster.close()
+
+
+@pytest.mark.parametrize("after_us", range(500, 720, 20))
+def test_what_a_group_gave_in_vain_does_not_fill_a_window_for_ever(after_us: int) -> None:
+    """Another node has written the group's record first: what is under way to a member that has
+    no room for more does not count, and the group waits for this very member."""
+    cluster = VirtualCluster(Options(), seed=1)
+    cluster.start()
+    first, _, third = cluster.nodes
+    member = Client(first, "member")
+    member.connect(receive_maximum=1)
+    member.subscribe(NAME, qos=1)
+    publisher = Client(first, "p")
+    publisher.connect()
+    first.run_for(1_000_000)
+    elsewhere = third.live.services
+    for number in range(3):
+        publisher.send(Publish("t", b"%d" % number, 1, packet_id=number + 1))
+
+    def take() -> None:
+        elsewhere.shared_subscriptions.groups["g/t"]._own("", 0)
+        elsewhere.pipeline.schedule()
+
+    first.loop.call_later(after_us, take)
+    first.run_for(5_000_000)
+    assert member.payloads() == [b"0", b"1", b"2"]
+    cluster.close()
+
+
+def test_what_is_given_in_a_batch_that_is_open_when_another_record_is_heard_of_does_not_count() -> (
+    None
+):
+    """Else it is given once by this node as it was, and once by who has the group then."""
+    cluster = VirtualCluster(Options(), seed=1)
+    cluster.start()
+    first, _, third = cluster.nodes
+    member = Client(first, "member", acks=False)
+    member.connect(receive_maximum=1)
+    member.subscribe(NAME, qos=2)
+    publisher = Client(first, "p")
+    publisher.connect()
+    publisher.publish("t", b"0", qos=2)
+    publisher.publish("t", b"1", qos=2)
+    first.run_for(1_000_000)
+    waits = member.received[-1]
+    assert member.payloads() == [b"0"]
+    here, elsewhere = first.live.services, third.live.services
+    offset = here.dispatcher.offset
+
+    elsewhere.shared_subscriptions.groups["g/t"]._own("", 0)
+    elsewhere.pipeline.run()
+    group = here.shared_subscriptions.groups["g/t"]
+    heard = msgspec.structs.replace(group.record, turn=group.record.turn + 1, node="")
+    group._give(group.takers[0], Message("t", b"1", 2, publisher="p", offset=offset))
+    here.shared_subscriptions.heard(heard)
+    here.pipeline.run()
+    first.run_for(1_000_000)
+
+    member.acks = True
+    member._answer(waits)
+    assert member.payloads(within_us=5_000_000) == [b"1"]
     cluster.close()

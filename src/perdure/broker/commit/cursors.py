@@ -127,6 +127,14 @@ class CursorWriter:
             self._dirty_groups[group] = None
         self._start_position_timer()
 
+    def group_heard(self, group: GroupSubscriber) -> None:
+        """Another node has written the group's record: what the open batch has of the group stands
+        on the one before it, and says so, or it would count."""
+        self._dirty_groups.pop(group, None)
+        if group in self._giving_groups:
+            del self._giving_groups[group]
+            group.put(self._committer.batch)
+
     def forget(self, session: Subscriber) -> None:
         """The cursor was written by somebody else, or does not matter any more."""
         self._clean(session)

@@ -322,6 +322,7 @@ class SharedSubscriptions(GroupOwners):
         if group is None:
             group = self.groups[record.key] = self._group(record)
             self._core.metrics.shared_groups += 1
+        self._core.cursors.group_heard(group)
         group.reload(record)
 
     def discarded(self, group_key: str) -> None:
@@ -354,12 +355,15 @@ class SharedSubscriptions(GroupOwners):
         for them, or the member is elsewhere), or something has come back."""
         if batch.lost_groups or batch.returned:
             for session in self._registry.live.values():
-                if session.given:
-                    session.given = {
-                        key: entries
-                        for key, entries in session.given.items()
-                        if batch.gives(entries[0])
-                    }
+                if not session.given:
+                    continue
+                session.given = {
+                    key: entries
+                    for key, entries in session.given.items()
+                    if batch.gives(entries[0])
+                }
+                # What does not count takes no room in its window: a group may wait for that.
+                self._window_waiters.notify(session)
             assert self.elsewhere is not None
             self.elsewhere.refused(batch.returned)
         for operation in batch.held():
