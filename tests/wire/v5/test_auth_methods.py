@@ -152,11 +152,8 @@ def test_the_end_of_a_token_is_the_end_of_the_connection(
     assert disconnected(peer) == 0xA0
 
 
-def test_a_new_key_is_fetched_when_a_token_names_it(
-    broker: ProcessBroker, site: Site, name: str
-) -> None:
-    site.new_key("two")
-    token = site.token("two", "ada")
+def connected(broker: ProcessBroker, name: str, token: str) -> Peer:
+    """A client whose token names a key that the broker may not have fetched yet."""
     deadline = time.monotonic() + HANG_S
     while True:
         peer = broker.peer()
@@ -164,9 +161,37 @@ def test_a_new_key_is_fetched_when_a_token_names_it(
         found = peer.receive()
         assert found is not None
         if found.reason == 0:
-            break
+            return peer
         # Somebody has caused a fetch within the last second.
         assert time.monotonic() < deadline
+
+
+def test_a_new_key_is_fetched_when_a_token_names_it(
+    broker: ProcessBroker, site: Site, name: str
+) -> None:
+    site.new_key("two")
+    connected(broker, name, site.token("two", "ada"))
+
+
+def test_keys_rotate_and_whom_the_old_one_has_let_in_leaves(
+    broker: ProcessBroker, site: Site, name: str
+) -> None:
+    """Both are published for a while, as issuers do; then the old one is not any more."""
+    site.new_key("before")
+    before = connected(broker, f"{name}-before", site.token("before", "ada"))
+    site.new_key("after")
+    rights = [f"readwrite {name}/#"]
+    after = connected(broker, f"{name}-after", site.token("after", "ada", acl=rights))
+    old = site.token("before", "ada")
+    del site.keys["before"]
+    reload(broker)
+    assert disconnected(before) == 0x87
+    peer = broker.peer()
+    peer.send(V5.connect(f"{name}-late", username="x", password=old))
+    peer.expect_refused_connect(Reason.BAD_CREDENTIALS)
+    after.subscribe((f"{name}/#", 1))
+    after.publish(f"{name}/a", b"1", qos=1)
+    after.receive_publish(f"{name}/a", b"1")
 
 
 def test_a_service_is_asked_and_a_reload_asks_again(
