@@ -175,8 +175,14 @@ def subscriber_of(client_id: str, sub: Subscription) -> bytes:
 
 
 def parse_subscriber_row(key: bytes) -> tuple[str, Subscriber, int]:
-    """Topic filter, subscription and ``since_offset`` of an entry of that index."""
-    topic_filter, found = parse_subscriber(key[1:-8])
+    """Topic filter, subscription and ``since_offset`` of an entry of that index.
+
+    Raises:
+        StorageCorrupt: it is none.
+    """
+    end = len(key) - 8
+    # Compiled, a slice that ends before it begins is no empty one.
+    topic_filter, found = parse_subscriber(key[1:end] if end > 1 else b"")
     return topic_filter, found, int.from_bytes(key[-8:])
 
 

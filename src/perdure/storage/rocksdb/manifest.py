@@ -167,11 +167,18 @@ class _Edit:
 
     def _file(self) -> None:
         level, number, size = self._number(), self._number(), self._number()
-        smallest, largest = self._bytes()[:-8], self._bytes()[:-8]
+        smallest, largest = self._user_key(), self._user_key()
         first, last = self._number(), self._number()
         self.files.append(TableFile(0, level, number, size, smallest, largest, first, last))
         while self._number() != _FILE_FIELDS_END:
             self._bytes()
+
+    def _user_key(self) -> bytes:
+        """Of a key as RocksDB keeps it: a sequence number and a kind stand behind it."""
+        found = self._bytes()
+        if len(found) < 8:
+            raise IndexError(len(found))
+        return found[: len(found) - 8]
 
     def _number(self) -> int:
         value = shift = 0

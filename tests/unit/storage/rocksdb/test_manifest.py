@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from perdure.errors import StorageCorrupt
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.layout import table_names
-from perdure.storage.rocksdb.manifest import current_manifest, forget_files, read_manifest
+from perdure.storage.rocksdb.manifest import (
+    Manifest,
+    current_manifest,
+    forget_files,
+    read_manifest,
+)
 from tests.contract.values import NOW_US, append_all, message
 
 
@@ -75,3 +83,13 @@ def test_damage_is_named_by_its_place(tmp_path: Path) -> None:
     assert "checksum" in read_manifest(file, verify=True).problem
     file.write_bytes(data[: len(data) // 3])
     assert read_manifest(file).problem.startswith("byte ")
+
+
+def test_a_key_that_is_shorter_than_what_stands_behind_each_is_damage() -> None:
+    """Also compiled, where a slice that ends before it begins is no empty one."""
+    new_file, level, number, size = 103, 0, 7, 100
+    for smallest, largest in ((b"12345678", b"x"), (b"", b"12345678")):
+        edit = bytes([new_file, level, number, size, len(smallest)]) + smallest
+        edit += bytes([len(largest)]) + largest + bytes([1, 2, 1])
+        with pytest.raises(StorageCorrupt, match="does not decode"):
+            Manifest("MANIFEST-000001").apply(edit)
