@@ -51,7 +51,6 @@ class TransportShell:
         "_closing",
         "_dropped_bytes",
         "_factory",
-        "_is_gone",
         "_is_unread",
         "_loop",
         "_loss",
@@ -85,8 +84,6 @@ class TransportShell:
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._dropped_bytes = 0
-        self._is_gone = False
-        """The transport is lost; the connection may not know yet."""
         self._is_unread = False
         """The peer takes nothing of what is written."""
         self._loss: BaseException | None = None
@@ -163,7 +160,6 @@ class TransportShell:
         """Let go of the transport; tell the connection when it has been given all that came."""
         if self._is_gone:
             return
-        self._is_gone = True
         self._loss = exc
         self._transport = NO_TRANSPORT
         if self._closing or self._is_unread or (self._wants and self._tls is None):
@@ -247,6 +243,11 @@ class TransportShell:
         return b"" if secured is None else secured.getpeercert(binary_form=True) or b""
 
     # For subclasses.
+
+    @property
+    def _is_gone(self) -> bool:
+        """The transport is lost; the connection may not know yet."""
+        return self._transport is NO_TRANSPORT
 
     def _read_transport(self, reads: bool) -> None:
         """Whether the transport is to give what comes."""

@@ -133,15 +133,8 @@ class Outbound:
             return None
         if serial <= self.sent_serial or offset <= self._maybe_sent_offset:
             delivery.dup = True
-        if (
-            self.pending is _NONE_PENDING
-            and self.inflight.count < self.window_max
-            and serial <= self.acked_serial + PACKET_IDS
-        ):
-            # As ``_send``: this runs for each message of a client that keeps up.
-            self.inflight.add(delivery)
-            if serial > self.sent_serial:
-                self.sent_serial = serial
+        if self.pending is _NONE_PENDING and self._has_window(serial):
+            self._send(delivery)
             return delivery
         self._wait(delivery)
         return None
@@ -152,18 +145,10 @@ class Outbound:
         Returns:
             Its packet identifier; 0 = it has to be offered, and nothing has changed.
         """
+        if self.room_for_run(offset) < 1:
+            return 0
         serial = self.next_serial
         inflight = self.inflight
-        if (
-            self.pending is not _NONE_PENDING
-            or inflight.count >= self.window_max
-            or serial > self.acked_serial + PACKET_IDS
-            or serial <= self.sent_serial
-            or offset <= self._maybe_sent_offset
-            or self._old_settled
-            or self._old_released
-        ):
-            return 0
         inflight.runs.add(serial, offset, 1, identifiers, group_key)
         inflight.count += 1
         self.next_serial = serial + 1

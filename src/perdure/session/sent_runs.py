@@ -113,7 +113,7 @@ class SentRuns:
         run = runs[0]
         if run.serial != serial:
             return None
-        packet_id: i64 = (serial - 1) % PACKET_IDS + 1
+        packet_id: i64 = packet_id_of(serial)
         most: i64 = min(run.count, (len(raw) - at) // PUBACK_SIZE)
         count: i64 = 0
         while count < most and (raw[at + 2] << 8 | raw[at + 3]) == packet_id:
@@ -131,20 +131,22 @@ class SentRuns:
 
     def find(self, packet_id: i64) -> SentRun | None:
         """A run of its own of the message that has this packet identifier, or None."""
-        index = self._index(packet_id)
+        serial = self._serial(packet_id)
+        index = self._index(serial)
         if index < 0:
             return None
         run = self._runs[index]
-        return run.part(self._serial(packet_id) - run.serial, 1)
+        return run.part(serial - run.serial, 1)
 
     def take(self, packet_id: i64) -> SentRun | None:
         """``find``, and the message is settled."""
-        index = self._index(packet_id)
+        serial = self._serial(packet_id)
+        index = self._index(serial)
         if index < 0:
             return None
         runs = self._runs
         run = runs[index]
-        at: i64 = self._serial(packet_id) - run.serial
+        at: i64 = serial - run.serial
         taken = run.part(at, 1)
         behind: i64 = run.count - at - 1
         if at and behind:
@@ -165,16 +167,17 @@ class SentRuns:
         return self._runs
 
     def _serial(self, packet_id: i64) -> i64:
-        """The serial number that it would have here."""
+        """The serial number that it would have here; 0 = nothing is."""
+        if not self._runs:
+            return 0
         first: i64 = self._runs[0].serial
         return first + (packet_id - packet_id_of(first)) % PACKET_IDS
 
-    def _index(self, packet_id: i64) -> i64:
-        """Of the run that has a packet identifier; -1 = none."""
+    def _index(self, serial: i64) -> i64:
+        """Of the run that has a serial number; -1 = none."""
         runs = self._runs
         if not runs:
             return -1
-        serial = self._serial(packet_id)
         low: i64 = 0
         high: i64 = len(runs)
         while high - low > 1:

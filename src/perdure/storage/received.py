@@ -15,7 +15,14 @@ from typing import Final, final
 
 from perdure.errors import StorageError
 from perdure.storage import bundle
-from perdure.storage.batch_codec import VERSION
+from perdure.storage.batch_codec import (
+    HEAD_BYTES,
+    OPERATION_BYTES,
+    VERSION,
+    run_at,
+    speak_at,
+    uint32_at,
+)
 from perdure.storage.batch_places import GivenOffsets
 from perdure.storage.operation_codec import (
     DECODERS,
@@ -25,14 +32,10 @@ from perdure.storage.operation_codec import (
     SPEAK,
 )
 from perdure.storage.operations import Operation
-from perdure.storage.peer_operations import Speak
 
-_HEAD_BYTES: Final = 9
-_OPERATION_BYTES: Final = 5
 _OWNER_AT: Final = 4
 """Where the owner stands in the body of a ``Speak``."""
 _NAME_AT: Final = 14
-_SIGN: Final = 1 << 63
 _NOWHERE: Final = GivenOffsets(0, ())
 
 
@@ -75,7 +78,7 @@ def receive(value: bytes, spoken: set[bytes]) -> Received | None:
         value: what ``batch_codec.encode`` gave.
         spoken: the owners that publishers are known to speak for, each as ``Received.speaking``.
     """
-    if len(value) < _HEAD_BYTES or value[0] != VERSION or _uint32(value, 5):
+    if len(value) < HEAD_BYTES or value[0] != VERSION or uint32_at(value, 5):
         return None  # or it places something
     received = Received()
     try:
@@ -90,15 +93,11 @@ def receive(value: bytes, spoken: set[bytes]) -> Received | None:
 def _read_rows(value: bytes, received: Received) -> int:
     """Add the rows; returns where the operations begin, 0 = something is wrong."""
     size = len(value)
-    at = _HEAD_BYTES
+    at = HEAD_BYTES
     count = payload_bytes = 0
     topics, values, counts = received.topics, received.values, received.counts
-    for _ in range(_uint32(value, 1)):
-        start = at + 2
-        at = start + (value[at] << 8 | value[at + 1])
-        topic = value[start:at].decode()
-        start = at + 4
-        at = start + _uint32(value, at)
+    for _ in range(uint32_at(value, 1)):
+        topic, start, at = run_at(value, at)
         if at > size:
             return 0
         row = value[start:at]
@@ -120,8 +119,8 @@ def _read_operations(value: bytes, at: int, received: Received, spoken: set[byte
     size = len(value)
     while at < size:
         kind = value[at]
-        start = at + _OPERATION_BYTES
-        at = start + _uint32(value, at + 1)
+        start = at + OPERATION_BYTES
+        at = start + uint32_at(value, at + 1)
         if at > size:
             return False
         if kind == SPEAK:
@@ -130,19 +129,10 @@ def _read_operations(value: bytes, at: int, received: Received, spoken: set[byte
             said = value[start + _OWNER_AT : at]
             if said in spoken:
                 continue
-            epoch = _uint32(said, 0) << 32 | _uint32(said, 4)
-            if epoch >= _SIGN:
-                epoch -= _SIGN << 1
-            name = value[start + _NAME_AT : at].decode()
-            received.operations.append(Speak(name, epoch, _uint32(value, start)))
+            received.operations.append(speak_at(value, start, at))
             received.speaking.append(said)
         elif kind in (PUT_CURSOR, PUT_AWAITING, DELETE_AWAITING):
             received.operations.append(DECODERS[kind](value[start:at], _NOWHERE))
         else:
             return False
     return True
-
-
-def _uint32(value: bytes, at: int) -> int:
-    """Compiled, bytes by themselves cost a tenth of a slice and a call."""
-    return value[at] << 24 | value[at + 1] << 16 | value[at + 2] << 8 | value[at + 3]

@@ -95,7 +95,7 @@ class MemoryDatabase:
         if batch.is_empty() and not notes:
             return
         last_offset = self.offsets.last
-        messages = batch.messages if batch.rows is None else batch.recorded()
+        messages = batch.recorded()
         operations = batch.held()
 
         def change(state: State) -> None:

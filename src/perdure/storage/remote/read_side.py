@@ -164,7 +164,7 @@ class ReadSide:
         return await self._call(lambda: reader.read_session(self._driver, client_id))
 
     async def sessions(self, *, after: str = "") -> AsyncIterator[SessionRecord]:
-        start = after.encode() + b"\0" if after else b""
+        start = reader.above(after)
         while True:
             page, records = await self._call(partial(reader.session_page, self._driver, start))
             for record in records:
@@ -178,7 +178,7 @@ class ReadSide:
 
     async def session_records(self, client_ids: Sequence[str]) -> list[SessionRecord]:
         names = [each.encode() for each in client_ids]
-        return await self._call(lambda: reader.records_of(self._driver, names)) if names else []
+        return await self._call(lambda: reader.records_of(self._driver, names))
 
     async def session_count(self) -> int:
         return len(self._writer.owners)
@@ -197,7 +197,7 @@ class ReadSide:
 
     async def due_sessions(self, now_us: int, *, limit: int) -> list[SessionRecord]:
         due = [client_id.encode() for client_id in self._writer.owners.due(now_us, limit)]
-        return await self._call(lambda: reader.records_of(self._driver, due)) if due else []
+        return await self._call(lambda: reader.records_of(self._driver, due))
 
     async def next_deadline_us(self) -> int:
         return self._writer.owners.next_deadline_us()

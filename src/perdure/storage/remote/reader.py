@@ -43,9 +43,14 @@ async def read_session(driver: Reads, client_id: str) -> StoredSession | None:
     return stored_session(found)
 
 
+def above(client_id: str) -> bytes:
+    """Where the names of clients above one begin; all of them, if it is empty."""
+    return client_id.encode() + b"\0" if client_id else b""
+
+
 async def session_ids(driver: Reads, after: str, limit: int) -> list[str]:
     """See ``Database.session_ids``."""
-    start = after.encode() + b"\0" if after else b""
+    start = above(after)
     page = await driver.scan(
         CLIENTS, rows.NOBODY, start=start, end=b"", limit=limit, names_only=True
     )
@@ -61,6 +66,8 @@ async def session_page(driver: Reads, start: bytes) -> tuple[list[bytes], list[S
 
 async def records_of(driver: Reads, names: Sequence[bytes]) -> list[SessionRecord]:
     """The records of sessions, without those that are gone."""
+    if not names:
+        return []
     values = await driver.get([(ROWS, name, rows.RECORD_KEY) for name in names])
     return [decode_session(value) for value in values if value is not None]
 
@@ -174,7 +181,7 @@ class StateReader:
 
     async def sessions(self, *, after: str = "") -> AsyncIterator[SessionRecord]:
         """See ``Database.sessions``."""
-        start = after.encode() + b"\0" if after else b""
+        start = above(after)
         while True:
             names, records = await session_page(self._driver, start)
             for record in records:
@@ -190,7 +197,7 @@ class StateReader:
     async def session_records(self, client_ids: Sequence[str]) -> list[SessionRecord]:
         """See ``Database.session_records``."""
         names = [each.encode() for each in client_ids]
-        return await records_of(self._driver, names) if names else []
+        return await records_of(self._driver, names)
 
     async def open_session(self, client_id: str) -> StoredSession | None:
         """All that is stored of a session."""

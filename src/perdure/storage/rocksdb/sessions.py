@@ -72,7 +72,7 @@ class SessionReader:
         return StoredSession(record, cursor, tuple(subscriptions), tuple(awaiting))
 
     async def sessions(self, after: str) -> AsyncIterator[SessionRecord]:
-        first = keys.session(after) + b"\0" if after else b"s"
+        first = _above(after)
         while True:
             page: list[SessionRecord] = []
             for key, value in self._engine().items(STATE, first, b"t"):
@@ -86,7 +86,7 @@ class SessionReader:
                 return
 
     async def session_ids(self, *, after: str, limit: int) -> list[str]:
-        first = keys.session(after) + b"\0" if after else b"s"
+        first = _above(after)
         return [key[1:].decode() for key in islice(self._engine().keys(STATE, first, b"t"), limit)]
 
     async def session_records(self, client_ids: Sequence[str]) -> list[SessionRecord]:
@@ -217,3 +217,8 @@ class SessionReader:
         return private_stream.entries(
             rows, len(prefix), after_offset=after_offset, until_offset=OFFSET_MAX, limit=limit
         )
+
+
+def _above(client_id: str) -> bytes:
+    """Where the records of sessions above a client id begin; all of them, if it is empty."""
+    return keys.session(client_id) + b"\0" if client_id else b"s"
