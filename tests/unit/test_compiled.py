@@ -29,3 +29,14 @@ def test_a_compiled_module_is_there_and_defines_no_record(module: str) -> None:
 def test_the_pattern_sees_a_record() -> None:
     source = (ROOT / "src/perdure/storage/rocksdb/generations.py").read_text(encoding="utf-8")
     assert RECORD.search(source)
+
+
+def test_a_module_that_is_written_to_be_compiled_is_on_the_list() -> None:
+    """A forgotten one runs, only slower: nothing else tells."""
+    written = {
+        str(path.relative_to(ROOT / "src"))
+        for path in (ROOT / "src").rglob("*.py")
+        if "from mypy_extensions import" in path.read_text(encoding="utf-8")
+    }
+    assert written
+    assert written <= set(COMPILED)
