@@ -2,7 +2,7 @@
 
 Both give the same messages in the same order. For filters without wildcards the tail has an index;
 for others it is looked through from where the reader stands, page by page, unless hardly anything
-of it is wanted.
+of it is wanted. For who goes on where a page of the tables ended, more is read at once.
 
 Invariant: offsets ascend over all messages that a read gives; a generation follows another as a
 whole.
@@ -22,6 +22,8 @@ from perdure.storage.offsets import Offsets
 from perdure.storage.rocksdb.engine import Engine
 from perdure.storage.rocksdb.generations import Generation, Generations
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
+from perdure.storage.rocksdb.read_ahead import BYTES_MAX as AHEAD_BYTES_MAX
+from perdure.storage.rocksdb.read_ahead import ReadAhead, place_of
 from perdure.storage.rows import JOIN_BYTES_MAX, Rows
 from perdure.storage.tail import Tail
 from perdure.topic.matching import FilterMatcher, compile_filter
@@ -45,6 +47,7 @@ class LogReader:
         self._generations = generations
         self._tail = tail
         self._offsets = offsets
+        self._ahead = ReadAhead()
 
     def read(
         self,
@@ -61,16 +64,11 @@ class LogReader:
         fresh = self._fresh(filters, after_offset, until_offset, limit)
         if fresh is not None:
             return _page(fresh[0], fresh[1], limit, bytes_max)
-        messages: list[Message] = []
-        size_bytes = 0
-        for message in self._matching(filters, after_offset, until_offset):
-            size_bytes += message.held_bytes()
-            if bytes_max and size_bytes > bytes_max and messages:
-                return ReadResult(messages, messages[-1].offset)
-            messages.append(message)
-            if len(messages) >= limit:
-                return ReadResult(messages, message.offset)
-        return ReadResult(messages, until_offset)
+        return self._ahead_or_tables(filters, after_offset, until_offset, limit, bytes_max)
+
+    def forget(self) -> None:
+        """Messages have left the log: nothing that was read ahead is given any more."""
+        self._ahead.clear()
 
     def count(
         self, filters: Sequence[str], after_offset: int, until_offset: int, limit: int
@@ -91,6 +89,46 @@ class LogReader:
             if found >= limit:
                 break
         return found
+
+    def _ahead_or_tables(
+        self, filters: Sequence[str], after: int, until: int, limit: int, bytes_max: int
+    ) -> ReadResult:
+        """A page of what was read ahead for this reader, or of the tables."""
+        place = place_of(filters, after)
+        held = self._ahead.take(place, until)
+        if held is not None:
+            messages, through = held.messages, held.through_offset
+        else:
+            messages, through = self._read_tables(
+                filters, after, until, limit, self._ahead.most(place, limit), bytes_max
+            )
+        page = _page(messages, through, limit, bytes_max)
+        self._ahead.gave(place, page.through_offset, messages[len(page.messages) :], through)
+        return page
+
+    def _read_tables(
+        self,
+        filters: Sequence[str],
+        after: int,
+        until: int,
+        limit: int,
+        most: int,
+        bytes_max: int,
+    ) -> tuple[list[Message], int]:
+        """Messages of the tables, ``limit`` and up to ``most`` of them while they are small, and up
+        to which offset they are all."""
+        messages: list[Message] = []
+        size_bytes = 0
+        for message in self._matching(filters, after, until):
+            size_bytes += message.held_bytes()
+            if (bytes_max and size_bytes > bytes_max and messages) or (
+                len(messages) >= limit and size_bytes > AHEAD_BYTES_MAX
+            ):
+                return messages, messages[-1].offset
+            messages.append(message)
+            if len(messages) >= most:
+                return messages, message.offset
+        return messages, until
 
     def _matching(self, filters: Sequence[str], after: int, until: int) -> Iterator[Message]:
         for generation in self._generations.between(after, until):

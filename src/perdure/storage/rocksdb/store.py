@@ -391,6 +391,7 @@ class RocksDatabase(ReadSide):
         until_offset = self._generations.stage_drop(operations, generation)
         self._apply(operations)
         self._tail.forget_through(until_offset - 1)
+        self._log.forget()
         self.sync()
         try:
             self._generations.dropped(generation)
