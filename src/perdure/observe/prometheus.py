@@ -22,6 +22,7 @@ from perdure.observe.instruments import HISTOGRAM_BUCKETS, Histogram
 from perdure.observe.metric_info import PREFIX, MetricInfo
 from perdure.observe.metric_table import TABLE, histograms, numbers
 from perdure.observe.metrics import Metrics
+from perdure.observe.process_numbers import ProcessCollector
 
 FIRST_BUCKET_US = 4
 """Buckets below 2**4 us are exported as one: no network path is that fast."""
@@ -87,5 +88,5 @@ def make_registry(metrics: Metrics, *, version: str, backend: str) -> CollectorR
 
 def register_process(registry: CollectorRegistry) -> None:
     """Add the process's and the interpreter's own to a registry."""
-    prometheus_client.ProcessCollector(registry=registry)
+    registry.register(ProcessCollector())
     prometheus_client.GCCollector(registry=registry)
