@@ -62,6 +62,21 @@ def may(principal: Principal, right: Role, operation: str) -> bool:
     )
 
 
+def what_is_missing(principal: Principal, right: Role, operation: str) -> str:
+    """What somebody would need who may not have an operation, in a sentence.
+
+    Args:
+        principal, right, operation: see ``may``.
+    """
+    if _RANKS[principal.role] < _RANKS[right]:
+        return f"this needs the role {right}"
+    if not may(principal, right, operation):
+        resource = operation.partition(".")[0]
+        own = ", ".join(principal.scopes)
+        return f"this needs the scope {resource} or {operation}; there is {own}"
+    return f"there is a right to topics of {', '.join(principal.topic_filters)} only"
+
+
 def may_touch(principal: Principal, topics: Sequence[str]) -> bool:
     """Whether all topics, or topic filters, that a request names are the principal's.
 

@@ -190,6 +190,8 @@ class HttpMethod(AuthMethod):
             raise MethodUnavailable(f"{url} answered with something else: {error}") from None
         if len((answer.username or "").encode()) > UTF8_STRING_BYTES_MAX:
             raise MethodUnavailable(f"{url} answered with a user name that is too long")
+        if "\0" in (answer.username or ""):
+            raise MethodUnavailable(f"{url} answered with a user name that has U+0000 in it")
         return answer
 
     async def _post(self, url: str, body: bytes) -> tuple[int, bytes]:

@@ -22,6 +22,7 @@ from perdure.observe.instruments import HISTOGRAM_BUCKETS, Histogram
 from perdure.observe.metric_info import PREFIX, MetricInfo
 from perdure.observe.metric_table import TABLE, histograms, numbers
 from perdure.observe.metrics import Metrics
+from perdure.observe.process_numbers import ProcessCollector
 
 FIRST_BUCKET_US = 4
 """Buckets below 2**4 us are exported as one: no network path is that fast."""
@@ -51,7 +52,7 @@ class MetricsCollector(Collector):
         if info.kind == "histogram":
             family = HistogramMetricFamily(name, info.help, labels=info.labels)
             for values, histogram in histograms(self._metrics, info):
-                buckets, total = _buckets(histogram, seconds=info.name.endswith("_seconds"))
+                buckets, total = buckets_of(histogram, seconds=info.name.endswith("_seconds"))
                 family.add_metric(values, buckets, total)
             return family
         kind = CounterMetricFamily if info.kind == "counter" else GaugeMetricFamily
@@ -61,7 +62,7 @@ class MetricsCollector(Collector):
         return plain
 
 
-def _buckets(histogram: Histogram, *, seconds: bool) -> tuple[list[tuple[str, float]], float]:
+def buckets_of(histogram: Histogram, *, seconds: bool) -> tuple[list[tuple[str, float]], float]:
     """Cumulative buckets as Prometheus wants them, and the sum."""
     # One copy: count and buckets of one scrape agree although the owner goes on counting.
     counts = list(histogram.counts)
@@ -81,6 +82,11 @@ def make_registry(metrics: Metrics, *, version: str, backend: str) -> CollectorR
     """A registry with the broker's metrics and the process's and the interpreter's own."""
     registry = CollectorRegistry()
     registry.register(MetricsCollector(metrics, version=version, backend=backend))
-    prometheus_client.ProcessCollector(registry=registry)
-    prometheus_client.GCCollector(registry=registry)
+    register_process(registry)
     return registry
+
+
+def register_process(registry: CollectorRegistry) -> None:
+    """Add the process's and the interpreter's own to a registry."""
+    registry.register(ProcessCollector())
+    prometheus_client.GCCollector(registry=registry)

@@ -17,10 +17,11 @@ _M_MMAP_THRESHOLD: Final = -3
 MMAP_BYTES: Final = 512 * 1024
 """Buffers from this size on are mapped by themselves; a read of a socket is less."""
 
-GC_THRESHOLDS: Final = (50_000, 50, 100)
+GC_THRESHOLDS: Final = (50_000, 2, 2_500)
 """Allocations between collections: messages hold no cycles, so collecting rarely costs nothing
-and saves about 8 % of the broker's time under load."""
-
+and saves about 8 % of the broker's time under load. What survives the first one is looked at after
+two more: whatever was in the making then is walked in one go, and after fifty of them a fleet that
+connected was, for 0.87 s in which nobody was served. Each survivor is walked once all the same."""
 
 OPEN_FILES_UNLIMITED: Final = 1 << 30
 

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from perdure.admin.rights import may
+from perdure.admin.rights import may, what_is_missing
 from perdure.errors import PerdureError
 from perdure.pipeline.protocol import API, LOG_PATH, Problem
 from perdure.web.context import Context
@@ -128,7 +128,7 @@ class Guard:
             raise ApiError(
                 "forbidden",
                 f"{principal.name} ({principal.role}) may not have this",
-                hint=f"this needs the role {route.right}",
+                hint=what_is_missing(principal, route.right, route.operation),
             )
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.admin.rights import Principal, Role, may, may_touch
+from perdure.admin.rights import Principal, Role, may, may_touch, what_is_missing
 
 ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
 
@@ -47,3 +47,21 @@ def test_scopes_narrow(scopes: tuple[str, ...], allowed: bool) -> None:
 def test_topics_of_a_principal(topics: list[str], allowed: bool) -> None:
     assert may_touch(Principal("p", "admin", topic_filters=("a/#", "c")), topics) is allowed
     assert may_touch(Principal("p", "admin"), topics)
+
+
+@pytest.mark.parametrize(
+    ("principal", "said"),
+    [
+        (Principal("a", "viewer"), "this needs the role operator"),
+        (
+            Principal("a", "operator", ("stats", "bans")),
+            "this needs the scope sessions or sessions.kick; there is stats, bans",
+        ),
+        (
+            Principal("a", "admin", topic_filters=("a/#", "b")),
+            "there is a right to topics of a/#, b only",
+        ),
+    ],
+)
+def test_who_is_refused_is_told_what_is_missing(principal: Principal, said: str) -> None:
+    assert what_is_missing(principal, "operator", "sessions.kick") == said

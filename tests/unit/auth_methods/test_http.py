@@ -122,6 +122,7 @@ async def test_what_it_may_say(
         (200, []),
         (200, {"result": "allow", "username": 5}),
         (200, {"result": "allow", "username": "x" * 70_000}),
+        (200, {"result": "allow", "username": "a\0b"}),
         (200, {"result": "allow", "superuser": "true"}),
         (200, {"result": "allow", "acl": ["fly x"]}),
         (200, {"result": "allow", "acl": "#"}),

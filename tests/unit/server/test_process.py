@@ -54,6 +54,23 @@ def test_settling_the_collector() -> None:
     assert gc.get_threshold() == GC_THRESHOLDS
 
 
+def test_what_has_survived_once_is_looked_at_before_there_is_much_of_it() -> None:
+    walked: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start" and info["generation"] == 1:
+            walked.append(len(gc.get_objects(generation=1)))
+
+    settle_collector()
+    gc.callbacks.append(note)
+    try:
+        kept = [[each] for each in range(8 * GC_THRESHOLDS[0])]
+        walked.append(len(gc.get_objects(generation=1)))
+    finally:
+        gc.callbacks.remove(note)
+    assert max(walked) < 4 * GC_THRESHOLDS[0] < len(kept)
+
+
 def test_open_files_are_raised_to_the_hard_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowered = min(soft, 512)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import final
 
+from prometheus_client.registry import CollectorRegistry
+
 from perdure.admin.audit import AuditHook
 from perdure.broker.auth.control import AccessControl
 from perdure.broker.services import Services
@@ -16,7 +18,8 @@ from perdure.forwarders.service import ForwarderService
 from perdure.identity.ledger import Ledger
 from perdure.net.listener import Listener
 from perdure.observe.metrics import Metrics
-from perdure.observe.prometheus import make_registry
+from perdure.observe.metrics_text import MetricsText
+from perdure.observe.prometheus import register_process
 from perdure.server.administration.access import AccessOperations
 from perdure.server.administration.acl import AclOperations
 from perdure.server.administration.applications import ApplicationOperations
@@ -115,7 +118,9 @@ class Administration:
         self.alarms = AlarmWatch(
             services, config, lambda: self.recorder.lag_us, ForwarderReadings(forwarders)
         )
-        registry = make_registry(metrics, version=version, backend=config.storage.backend)
+        registry = CollectorRegistry()
+        register_process(registry)
+        text = MetricsText(metrics, version=version, backend=config.storage.backend)
         self._tokens = TokenOperations(services, config.auth.token_store, clock)
         operations: list[Operations] = [
             SessionOperations(services, table, is_superuser=is_superuser),
@@ -139,7 +144,7 @@ class Administration:
                 node=node,
                 version=version,
                 started_us=clock.now_us(),
-                exposition=SteppedExposition(registry, services.clock.monotonic_us),
+                exposition=SteppedExposition(text, registry, services.clock.monotonic_us),
                 phase=phase,
             ),
             ClusterOperations(replica, config.cluster.dead_after),

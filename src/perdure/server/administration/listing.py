@@ -33,6 +33,9 @@ SKIPPED_PER_ROW: Final = 10
 NAMES_AT_ONCE: Final = 256
 """Names that are read in one go, some 0.2 ms."""
 
+RECORDS_AT_ONCE: Final = 32
+"""Of those, records that are read in one go, some 0.2 ms; a page is often full before the last."""
+
 SORTED_AT_ONCE_MAX: Final = 4_096
 """Client ids that are sorted in one turn, some two milliseconds."""
 
@@ -280,8 +283,9 @@ async def _stored(
     while True:
         names = await database.session_ids(after=start, limit=NAMES_AT_ONCE)
         wanted = [name for name in names if like in name]
-        for record in await database.session_records(wanted) if wanted else ():
-            yield record
+        for first in range(0, len(wanted), RECORDS_AT_ONCE):
+            for record in await database.session_records(wanted[first : first + RECORDS_AT_ONCE]):
+                yield record
         if names:
             start = names[-1]
             yield Passed(start, len(names) - len(wanted))

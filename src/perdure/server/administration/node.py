@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import resource
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final, final
 
 from perdure.admin.operation import Request
@@ -27,6 +24,7 @@ from perdure.admin.records.node import (
 from perdure.broker.services import Services
 from perdure.config.units import format_time
 from perdure.observe.metric_table import info, numbers
+from perdure.observe.process_numbers import cpu_s, memory_bytes, open_files
 from perdure.pure import build
 from perdure.server.administration.history import Recorder
 from perdure.server.administration.service import Call, Handler
@@ -42,9 +40,6 @@ each second (``metrics_part.keep_gauges``), whoever asks."""
 
 COUNT_US: Final = 1_000_000
 """Open files are counted no more often."""
-
-_STATM: Final = Path("/proc/self/statm")
-_DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 @final
@@ -109,17 +104,17 @@ class NodeOperations:
         if now_us - self._services.gauges.updated_us >= LOOK_US:
             self._services.gauges.update()
         if now_us - self._counted_us >= COUNT_US:
-            self._open_files, self._counted_us = _open_files(), now_us
+            self._open_files, self._counted_us = open_files(), now_us
         now_us = self._services.clock.wall_us()
-        used = resource.getrusage(resource.RUSAGE_SELF)
+        memory = memory_bytes()
         return Overview(
             **self._stats(),
             as_of=format_time(now_us),
             as_of_us=now_us,
             rates=self._recorder.rates(),
             open_files=self._open_files,
-            memory_bytes=_memory_bytes(),
-            cpu_s=round(used.ru_utime + used.ru_stime, 3),
+            memory_bytes=None if memory is None else memory[1],
+            cpu_s=round(cpu_s(), 3),
             event_loop_lag_us=self._recorder.lag_us,
         )
 
@@ -210,19 +205,3 @@ class NodeOperations:
             return f"Kafka has taken nothing for {stalled_s} s"
         failure = self._services.committer.failure
         return failure.message if failure is not None else self._services.retention.disk_over
-
-
-def _open_files() -> int | None:
-    try:
-        # Linux 6.2 and newer tell the count; to list them all takes a millisecond for a thousand.
-        count = _DESCRIPTORS.stat().st_size
-        return count or len(os.listdir(_DESCRIPTORS))  # noqa: PTH208 - no Path for each
-    except OSError:
-        return None
-
-
-def _memory_bytes() -> int | None:
-    try:
-        return int(_STATM.read_text().split()[1]) * resource.getpagesize()
-    except (OSError, ValueError, IndexError):
-        return None

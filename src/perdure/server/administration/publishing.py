@@ -21,9 +21,10 @@ from perdure.broker.commit.waiters import LEVEL_FSYNC, Signal
 from perdure.broker.publish.path import REFUSALS
 from perdure.broker.services import Services
 from perdure.config.units import format_time
+from perdure.errors import UsageError
 from perdure.limits import REMAINING_LENGTH_MAX
 from perdure.model import Message
-from perdure.mqtt.encode import forward_properties
+from perdure.mqtt.encode import forward_properties, properties_from_forward
 from perdure.mqtt.packets import Properties
 from perdure.mqtt.reason_codes import QUOTA_EXCEEDED
 from perdure.server.administration.service import Call, Handler
@@ -78,7 +79,8 @@ class PublishOperations:
             answer = await self._publish(request, call)
         except BaseException as error:
             # Nothing is known to be on disk: the same request may try again.
-            del self._keys[key]
+            if self._keys.get(key) is once:  # so many others may have come that it was forgotten
+                del self._keys[key]
             if isinstance(error, Exception):
                 once.answer.set_exception(error)
                 once.answer.exception()
@@ -146,7 +148,7 @@ class PublishOperations:
             new.qos,
             new.retain,
             "",
-            forward_properties(_properties(new)),
+            _forward(new),
             pipeline.now_us + expiry_s * 1_000_000 if expiry_s is not None else 0,
             pipeline.published_us(),
         )
@@ -168,14 +170,26 @@ class PublishOperations:
         setattr(metrics, name, getattr(metrics, name) + 1)
 
 
-def _properties(new: NewMessage) -> Properties:
-    return Properties(
+def _forward(new: NewMessage) -> bytes:
+    """The properties of a message in wire form.
+
+    Raises:
+        Refused, MqttError: no client could have sent them.
+    """
+    properties = Properties(
         payload_format_indicator=new.payload_format_indicator,
         content_type=new.content_type,
         response_topic=new.response_topic,
         correlation_data=new.correlation_data,
         user_properties=tuple(new.user_properties),
     )
+    try:
+        wire = forward_properties(properties)
+    except UsageError as error:
+        raise Refused("bad_request", f"a property of the message: {error.message}") from None
+    # Read as a client's are: subscribers may end their connection over what is not allowed there.
+    properties_from_forward(wire)
+    return wire
 
 
 def _published(message: Message) -> Published:

@@ -15,7 +15,7 @@ from perdure.admin.audit import AuditHook, AuditRecord
 from perdure.admin.described import unfit
 from perdure.admin.operation import Operation, Request
 from perdure.admin.problems import Refused, problem_of
-from perdure.admin.rights import Principal, may, may_touch
+from perdure.admin.rights import Principal, may, may_touch, what_is_missing
 from perdure.admin.table import OPERATIONS, operation_of
 from perdure.admin.wire import decode_given
 from perdure.clock import Clock
@@ -158,7 +158,7 @@ def _check_right(operation: Operation, request: Request[Any], principal: Princip
         raise Refused(
             "forbidden",
             f"{principal.name} ({principal.role}) may not {operation.name}",
-            hint=f"this needs the role {operation.right}",
+            hint=what_is_missing(principal, operation.right, operation.name),
         )
     topics = operation.topics(request) if operation.topics is not None else ()
     if not may_touch(principal, topics):

@@ -13,6 +13,7 @@ from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import CollectorRegistry
 
+from perdure.observe.metrics_text import MetricsText
 from perdure.server.administration.turns import Turns
 
 KEPT_US: Final = 1_000_000
@@ -33,14 +34,21 @@ class _One:
 
 @final
 class SteppedExposition:
-    """A registry as text, a family at a time.
+    """The broker's metrics and a registry as text, a family at a time.
 
     Args:
-        registry: what is told.
+        metrics: the broker's.
+        registry: what is told behind them.
         monotonic_us: clock.
     """
 
-    def __init__(self, registry: CollectorRegistry, monotonic_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        metrics: MetricsText,
+        registry: CollectorRegistry,
+        monotonic_us: Callable[[], int],
+    ) -> None:
+        self._metrics = metrics
         self._registry = registry
         self._monotonic_us = monotonic_us
         self._lock = asyncio.Lock()
@@ -51,12 +59,15 @@ class SteppedExposition:
         """The text, a second old at most."""
         async with self._lock:
             if self._monotonic_us() - self._made_us >= KEPT_US:
-                parts, turns = [], Turns()
+                parts, turns = list[str](), Turns()
+                for text in self._metrics.families():
+                    parts.append(text)
+                    await turns.step()
                 for family in self._registry.collect():
                     # Of a registry the text asks for its families, and nothing else.
                     one = cast("CollectorRegistry", _One(family))
-                    parts.append(generate_latest(one))
+                    parts.append(generate_latest(one).decode())
                     await turns.step()
-                self._text = b"".join(parts).decode()
+                self._text = "".join(parts)
                 self._made_us = self._monotonic_us()
             return self._text

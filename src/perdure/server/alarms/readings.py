@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,12 +10,12 @@ from typing import Final, final
 from perdure.broker.services import Services
 from perdure.config.schema import Config
 from perdure.config.schema.alarms import AlarmsConfig
+from perdure.observe.process_numbers import open_files
 from perdure.server import process
 from perdure.server.alarms.book import Reading
 from perdure.server.alarms.forwarders import ForwarderReadings
 
 OWED: Final = ("messages_dropped_queue_full", "messages_dropped_retention")
-_DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 @final
@@ -56,7 +55,7 @@ class Readings:
             text = f"the file system of the data directory is {used:.0f} % full"
             yield "disk", Reading(used, alarms.disk_percent, text)
         if alarms.open_files_percent:
-            share = 100 * _open_files() / max(1, process.open_files())
+            share = 100 * (open_files() or 0) / max(1, process.open_files())
             text = f"{share:.0f} % of the open files that the system allows are in use"
             yield "open_files", Reading(share, alarms.open_files_percent, text)
         lag_ms = self._lag_us() / 1_000
@@ -104,10 +103,3 @@ def _disk_percent(path: Path) -> float:
         return 0.0
     # What root keeps for itself is no room: free is what we may have.
     return 100 * usage.used / max(1, usage.used + usage.free)
-
-
-def _open_files() -> int:
-    try:
-        return len(os.listdir(_DESCRIPTORS))  # noqa: PTH208 - a count, without a Path for each
-    except OSError:
-        return 0

@@ -1,13 +1,14 @@
 """``/live``: numbers and events as they come, as server-sent events; and ``/metrics``.
 
 One task asks the broker for all who listen, so that a hundred open pages cost it what one does.
-Who has lost the right to listen is cut off at the next event.
+Who has lost the right to listen is not sent the next event, and is cut off. Who was refused is told
+to those alone who may ask for it (``unauthorized.list``): the stream is narrowed as a key is.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Final, final
 
 import msgspec
@@ -17,6 +18,8 @@ from starlette.responses import Response, StreamingResponse
 from perdure.admin.problems import Refused
 from perdure.admin.records.listeners import ListUnauthorized
 from perdure.admin.records.node import GetMetrics, GetOverview
+from perdure.admin.rights import may
+from perdure.admin.table import operation_of
 from perdure.pipeline.protocol import API
 from perdure.web.context import Context
 from perdure.web.principals import principal_of
@@ -29,6 +32,8 @@ LISTENERS_MAX: Final = 256
 
 QUEUE_MAX: Final = 8
 """Events that wait for a slow listener; then the oldest is left out."""
+
+REFUSED: Final = operation_of(ListUnauthorized)
 
 REFUSED_MAX: Final = 20
 """Refused clients in one event."""
@@ -44,7 +49,8 @@ class Feed:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._queues: set[asyncio.Queue[bytes]] = set()
+        self._queues: dict[asyncio.Queue[bytes], bool] = {}
+        """Of each listener, and whether it is told who was refused."""
         self._task: asyncio.Task[None] | None = None
         self._refused_us = 0
         self._last: bytes = b""
@@ -52,17 +58,20 @@ class Feed:
     async def listen(self, request: Request) -> AsyncIterator[bytes]:
         """Events for one listener, until it goes or may not listen any more."""
         queue: asyncio.Queue[bytes] = asyncio.Queue(QUEUE_MAX)
-        self._queues.add(queue)
+        self._queues[queue] = may(principal_of(request), REFUSED.right, REFUSED.name)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         try:
             yield b"retry: 3000\n\n"
             if self._last:
                 yield self._last
-            while self._may_listen(request):
-                yield await queue.get()
+            while True:
+                event = await queue.get()
+                if not self._may_listen(request):
+                    return
+                yield event
         finally:
-            self._queues.discard(queue)
+            del self._queues[queue]
 
     def _may_listen(self, request: Request) -> bool:
         """Whether the credentials of a request still hold."""
@@ -81,14 +90,15 @@ class Feed:
             try:
                 await self._look()
             except Refused as error:
-                self._tell("unavailable", msgspec.json.encode(error.problem))
+                event = _event("unavailable", msgspec.json.encode(error.problem))
+                self._hand_out(event, self._queues)
             await asyncio.sleep(INTERVAL_S)
 
     async def _look(self) -> None:
         admin = self._context.admin
         overview = await admin.call(GetOverview())
         self._last = _event("overview", msgspec.json.encode(overview))
-        self._hand_out(self._last)
+        self._hand_out(self._last, self._queues)
         refused = await admin.call(ListUnauthorized(limit=REFUSED_MAX))
         fresh = [one for one in refused.items if one.last_at_us > self._refused_us]
         first, self._refused_us = (
@@ -96,13 +106,12 @@ class Feed:
             max([self._refused_us, overview.as_of_us, *(one.last_at_us for one in fresh)]),
         )
         if fresh and not first:
-            self._tell("refused", msgspec.json.encode(fresh))
+            event = _event("refused", msgspec.json.encode(fresh))
+            self._hand_out(event, [queue for queue, is_told in self._queues.items() if is_told])
 
-    def _tell(self, name: str, data: bytes) -> None:
-        self._hand_out(_event(name, data))
-
-    def _hand_out(self, event: bytes) -> None:
-        for queue in self._queues:
+    @staticmethod
+    def _hand_out(event: bytes, queues: Iterable[asyncio.Queue[bytes]]) -> None:
+        for queue in queues:
             if queue.full():
                 queue.get_nowait()
             queue.put_nowait(event)

@@ -15,11 +15,12 @@ from perdure.admin.records.messages import (
     ListRetained,
     NewMessage,
     Publish,
+    PublishedList,
     ReadLog,
 )
 from perdure.admin.rights import Principal
 from perdure.errors import MqttError, PerdureError, StorageUnavailable
-from perdure.server.administration import messages
+from perdure.server.administration import messages, publishing
 from tests.support.bounds import HANG_S
 from tests.unit.server.administration.scene import Scene
 
@@ -88,6 +89,24 @@ async def test_a_key_whose_request_failed_may_be_tried_again(scene: Scene) -> No
     assert len(await publish(scene, "t/1", key="k")) == 1
 
 
+async def test_a_request_that_was_forgotten_meanwhile_fails_as_itself(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = asyncio.Event()
+
+    async def fail(*_given: object) -> PublishedList:
+        await goes_on.wait()
+        raise StorageUnavailable("gone")
+
+    monkeypatch.setattr(publishing, "KEYS_MAX", 1)
+    monkeypatch.setattr(publishing.PublishOperations, "_publish", fail)
+    both = asyncio.gather(
+        *(publish(scene, "t", key=key) for key in ("first", "second")), return_exceptions=True
+    )
+    asyncio.get_running_loop().call_soon(goes_on.set)
+    assert [type(each) for each in await both] == [StorageUnavailable, StorageUnavailable]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -96,6 +115,11 @@ async def test_a_key_whose_request_failed_may_be_tried_again(scene: Scene) -> No
         {"topic": "a/+"},
         {"topic": "a\0b"},
         {"topic": "a", "payload": b"x", "payload_text": "x"},
+        {"topic": "a", "content_type": "a\0b"},
+        {"topic": "a", "response_topic": "a\0b"},
+        {"topic": "a", "response_topic": "a/#"},
+        {"topic": "a", "response_topic": ""},
+        {"topic": "a", "user_properties": [("a", "\0")]},
     ],
 )
 async def test_all_or_none(scene: Scene, wrong: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from perdure.admin.records.session_parts import (
 from perdure.admin.records.sessions import GetSession
 from perdure.broker.auth.acl import AclAuthorizer
 from perdure.broker.auth.acl_rules import AclRules
+from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import PUBACK, Ack, Connect, Properties
 from perdure.mqtt.packets import Publish as PublishPacket
 from tests.unit.server.administration import scene as scenes
@@ -79,6 +80,24 @@ async def test_in_flight_and_pending(scene: Scene) -> None:
         await scene.ask(ListPending(client_id="c", cursor="eDp5"))
     with pytest.raises(Refused, match="there is no session 'nobody'"):
         await scene.ask(ListPending(client_id="nobody"))
+
+
+async def test_of_one_that_keeps_up_the_log_is_not_read(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await scene.connect("c", subscribe="t/#")
+    await publish(scene, "t/1", "t/2")
+    assert await topics(scene, ListInflight, "c") == ["t/1", "t/2"]
+    for number in (1, 2):
+        client.connection.receive(encode(Ack(PUBACK, number), 5))
+    scene.broker.services.pipeline.run()
+
+    async def read(*_args: object, **_named: object) -> None:
+        raise AssertionError("the log is read")
+
+    monkeypatch.setattr(scene.broker.services.database, "read", read)
+    assert await topics(scene, ListInflight, "c") == []
+    assert await topics(scene, ListPending, "c") == []
 
 
 async def test_a_page_looks_at_so_many_only(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

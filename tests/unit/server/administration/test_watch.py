@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 
 from perdure.admin.records.watch import GetTop, ListAlarms, ListSlow
 from perdure.mqtt.encode import encode
@@ -44,6 +45,33 @@ async def test_top_sorts_and_bounds(scene: Scene) -> None:
     # Another look within a second is the same one.
     slow.connection.connection_lost(None)
     assert len(await top(scene, sort="client")) == 4
+
+
+@pytest.mark.parametrize("limit", [1, 3, 200])
+async def test_the_first_are_those_of_all(
+    scene: Scene, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "SORTED_AT_ONCE_MAX", 2)
+    for number, filters in enumerate((2, 0, 3, 1, 3)):
+        client = await scene.connect(f"c{number}")
+        for each in range(filters):
+            await client.send(Subscribe(each + 1, [SubscribeFilter(f"t/{each}", 1)]))
+    assert await top(scene, sort="subs", limit=limit) == ["c2", "c4", "c0", "c3", "c1"][:limit]
+    assert (
+        await top(scene, sort="client", limit=limit)
+        == [f"c{number}" for number in range(5)][:limit]
+    )
+
+
+async def test_the_same_question_is_answered_once_in_a_second(scene: Scene) -> None:
+    slow = await scene.connect("slow", subscribe="t")
+    await publish(scene, 3)
+    first = await scene.ask(GetTop(sort="inflight", limit=1))
+    for number in (1, 2, 3):
+        slow.connection.receive(encode(Ack(PUBACK, number), 5))
+    assert (await scene.ask(GetTop(sort="inflight", limit=1)))["items"] == first["items"]
+    # Another question is not, and has what is there now.
+    assert (await scene.ask(GetTop(sort="pending")))["items"][0]["inflight"] == 0
 
 
 async def test_rates_need_two_looks(scene: Scene, monkeypatch: Any) -> None:

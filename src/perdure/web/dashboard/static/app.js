@@ -171,9 +171,19 @@
   // What comes by itself is compared with what is there, and only what differs is touched: to lay a whole table out
   // anew every two seconds takes most of what an open page costs.
   const isText = (node) => node.nodeType === Node.TEXT_NODE;
+  // Most elements have few attributes or none: a list of them for each costs more than all else here.
+  const hasAsked = (one, other) => {
+    for (let at = 0; at < one.attributes.length; at += 1) {
+      const { name, value } = one.attributes[at];
+      if (name.startsWith("hx-") && other.getAttribute(name) !== value) return false;
+    }
+    return true;
+  };
+  const asksAlike = (old, made) => hasAsked(made, old) && hasAsked(old, made);
   const isAlike = (old, made) => old.nodeName === made.nodeName && (isText(old) || (old.id === made.id &&
-    [...made.attributes, ...old.attributes].every(({ name }) => !name.startsWith("hx-") || old.getAttribute(name) === made.getAttribute(name))));
+    asksAlike(old, made)));
   const renew = (old, made) => {
+    if (old.isEqualNode(made)) return;
     if (!isAlike(old, made)) {  // htmx has read the hx- attributes when it came
       old.replaceWith(made);
       if (!isText(made)) window.htmx.process(made);
@@ -181,11 +191,15 @@
       if (old.data !== made.data) old.data = made.data;
     } else {
       const told = old.localName === "time" ? old.dataset.at : old.dataset.tick;
-      for (const { name } of [...old.attributes]) {
+      for (let at = old.attributes.length - 1; at >= 0; at -= 1) {
+        const { name } = old.attributes[at];
         // What somebody has folded out stays so.
         if (!made.hasAttribute(name) && !(name === "open" && old.localName === "details")) old.removeAttribute(name);
       }
-      for (const { name, value } of made.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+      for (let at = 0; at < made.attributes.length; at += 1) {
+        const { name, value } = made.attributes[at];
+        if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+      }
       // The words of a moment are the page's own.
       if (told === undefined || told !== (made.dataset.at ?? made.dataset.tick)) renewAll(old, made);
     }
