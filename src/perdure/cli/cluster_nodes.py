@@ -105,8 +105,9 @@ def verify(
 
     cluster = ClusterConfig(kafka=kafka, name=name, kafka_options=options)
     for problem in log_problems(cluster):
-        hint = f"\nhint: {problem.hint}"
-        raise click.BadParameter(f"{problem.message}{hint}", param_hint=_OPTION_OF[problem.path])
+        raise click.BadParameter(
+            f"{problem.message} ({problem.hint})", param_hint=_OPTION_OF[problem.path]
+        )
     for directory in directories:
         if not holds_database(directory):
             raise CommandFailed(
