@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.main import run
+from perdure.storage.kafka import KafkaSettings
+from perdure.storage.kafka.topic import ensure
 from tests import servers
 from tests.support.bounds import HANG_S
 from tests.wire.harness import Options
@@ -168,3 +171,50 @@ def test_a_cluster_begins_anew_where_its_log_is_lost(
     place = ["--kafka", servers.kafka().servers, "--name", name]
     found = run(["cluster", "verify", *place, *(str(each.directory / "data") for each in nodes)])
     assert found == ExitCode.OK, capsys.readouterr().out
+
+
+def test_verify_changes_nothing_in_what_it_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A single broker's directory, and a node's with another cluster's name, are refused."""
+    (tmp_path / "single").mkdir()
+    single = ProcessBroker(tmp_path / "single", Options())
+    single.start()
+    single.connect("publisher").publish("kept", b"retained", qos=1, retain=True)
+    single.close_peers()
+    assert single.stop() == 0
+    name = servers.kafka_topic()
+    first = node(tmp_path / "n1", "n1", name)
+    behind = node(tmp_path / "n2", "n2", name)
+    for each in (first, behind):
+        each.start()
+    assert behind.stop() == 0
+    first.connect("publisher").publish("kept", b"of the cluster", qos=1, retain=True)
+    first.close_peers()
+    assert first.stop() == 0
+    stopped = tmp_path / "single" / "data"
+    node_data = [tmp_path / each / "data" for each in ("n1", "n2")]
+    before = contents(stopped, *node_data)
+    kafka = ["--kafka", servers.kafka().servers]
+    verify = ["cluster", "verify", *kafka, "--name"]
+
+    assert run([*verify, name, str(stopped)]) == ExitCode.UNAVAILABLE
+    assert "has never been a node" in capsys.readouterr().err
+    absent = servers.kafka_topic()
+    assert run([*verify, absent, str(node_data[0])]) == ExitCode.CONFIG
+    assert f"has no topic perdure.{absent}.log" in capsys.readouterr().err
+    topics = AdminClient({"bootstrap.servers": servers.kafka().servers}).list_topics(timeout=HANG_S)
+    assert f"perdure.{absent}.log" not in topics.topics
+    shorter = servers.kafka_topic()
+    ensure(KafkaSettings(servers.kafka().servers, f"perdure.{shorter}.log"))
+    assert run([*verify, shorter, str(node_data[0])]) == ExitCode.UNAVAILABLE
+    assert "has read its log up to" in capsys.readouterr().err
+    assert run([*verify, name, *map(str, node_data)]) == ExitCode.OK
+
+    assert contents(stopped, *node_data) == before
+
+
+def contents(*directories: Path) -> dict[Path, bytes]:
+    """Every file that is there."""
+    files = (file for directory in directories for file in directory.rglob("*"))
+    return {file: file.read_bytes() for file in files if file.is_file()}

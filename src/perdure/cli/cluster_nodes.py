@@ -11,10 +11,12 @@ import msgspec
 
 from perdure.admin.records.cluster import ExpelNode, ForgetNode
 from perdure.admin.records.node import ListNodes
-from perdure.cli.data import data_options
-from perdure.cli.exit_codes import ExitCode
+from perdure.cli.data import data_options, holds_database
+from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
 from perdure.cli.running_broker import print_record, running_broker
+from perdure.config.cluster_rules import log_problems
+from perdure.config.schema.cluster import ClusterConfig
 
 _NODES: Final = (
     Column("name"),
@@ -23,6 +25,11 @@ _NODES: Final = (
     Column("started_at", time=True),
     Column("connections"),
 )
+_OPTION_OF: Final = {
+    "cluster.kafka": "--kafka",
+    "cluster.name": "--name",
+    "cluster.kafka_options": "--option",
+}
 _DIGESTS: Final = (Column("directory"), Column("position"), Column("digest"))
 
 
@@ -86,17 +93,28 @@ def verify(
     """Compare the data directories of nodes; exit 1 if they differ.
 
     Each reads the log to its end first, as its node would, so that all stand at one position; then
-    sessions, private streams, groups, retained messages and members are one number. Of a node that
-    runs on this machine a checkpoint is taken, so it is not disturbed.
+    sessions, private streams, groups, retained messages and members are one number. What reads on
+    is a checkpoint: nodes may run meanwhile, and nothing in the directories changes.
 
     \b
     Examples:
       perdure cluster verify --kafka k1:9092,k2:9092 --name prod n1 n2 n3
     """
-    # Imported late: both need what other commands do without.
+    # Imported late: it needs what other commands do without.
     from perdure.server.cluster_verify import digests
 
-    pairs = (option.partition("=") for option in options)
-    found = asyncio.run(digests(directories, kafka, name, {key: value for key, _, value in pairs}))
+    cluster = ClusterConfig(kafka=kafka, name=name, kafka_options=options)
+    for problem in log_problems(cluster):
+        raise click.BadParameter(
+            f"{problem.message} ({problem.hint})", param_hint=_OPTION_OF[problem.path]
+        )
+    for directory in directories:
+        if not holds_database(directory):
+            raise CommandFailed(
+                f"{directory} holds no database",
+                ExitCode.NOT_FOUND,
+                hint="name the data directories of nodes",
+            )
+    found = asyncio.run(digests(directories, cluster))
     out.rows(_DIGESTS, [msgspec.to_builtins(row) for row in found])
     return ExitCode.OK if len({row.digest for row in found}) == 1 else ExitCode.EXPECTATION

@@ -173,13 +173,18 @@ def database_directory(storage: StorageConfig) -> Path:
     if not storage.traits.is_directory:
         raise elsewhere(storage.backend)
     path = Path(storage.path)
-    if not path.is_dir() or not any(map(_holds_data, path.iterdir())):
+    if not holds_database(path):
         raise CommandFailed(
             f"{path} holds no database",
             ExitCode.NOT_FOUND,
             hint="name the broker's data directory with --data",
         )
     return path
+
+
+def holds_database(path: Path) -> bool:
+    """Whether it is a directory with at least parts of a database."""
+    return path.is_dir() and any(map(_holds_data, path.iterdir()))
 
 
 def _holds_data(file: Path) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 from perdure.config.bind import Problem
 from perdure.config.document import Origin
 from perdure.config.schema import Config
+from perdure.config.schema.cluster import ClusterConfig
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 """What a topic of Kafka may be named."""
@@ -18,9 +19,9 @@ _SERVER: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 _NODE_BYTES_MAX: Final = 255
 
 
-def options_of(config: Config) -> dict[str, str]:
+def options_of(cluster: ClusterConfig) -> dict[str, str]:
     """``cluster.kafka_options`` by name."""
-    pairs = (option.partition("=") for option in config.cluster.kafka_options)
+    pairs = (option.partition("=") for option in cluster.kafka_options)
     return {name.strip(): value for name, _, value in pairs}
 
 
@@ -39,6 +40,18 @@ def cluster_problems(config: Config, origins: Mapping[str, Origin]) -> Iterator[
         if config.node.advertise:
             yield Problem("node.advertise", "is for nodes of a cluster", hint="set cluster.kafka")
         return
+    yield from log_problems(cluster)
+    yield from _node(config, origins)
+    if config.storage.backend != "rocksdb":
+        yield Problem(
+            "storage.backend",
+            "a node of a cluster keeps its view of the log in rocksdb",
+            hint="leave storage.backend out",
+        )
+
+
+def log_problems(cluster: ClusterConfig) -> Iterator[Problem]:
+    """What is wrong with how the log is named."""
     for server in cluster.kafka.split(","):
         if not _SERVER.fullmatch(server.strip()):
             yield Problem(
@@ -51,16 +64,9 @@ def cluster_problems(config: Config, origins: Mapping[str, Origin]) -> Iterator[
         yield Problem(
             "cluster.name", what, hint="letters, digits, dots, dashes; the same on all nodes"
         )
-    yield from _node(config, origins)
     for option in cluster.kafka_options:
         if not option.partition("=")[1]:
             yield Problem("cluster.kafka_options", f"{option!r} has no =", hint="name=value")
-    if config.storage.backend != "rocksdb":
-        yield Problem(
-            "storage.backend",
-            "a node of a cluster keeps its view of the log in rocksdb",
-            hint="leave storage.backend out",
-        )
 
 
 def _node(config: Config, origins: Mapping[str, Origin]) -> Iterator[Problem]:

@@ -13,6 +13,7 @@ from typing import Final, final
 
 from perdure.broker.broker import Broker
 from perdure.config.schema import Config
+from perdure.config.schema.cluster import ClusterConfig
 from perdure.mqtt.reason_codes import SERVER_SHUTTING_DOWN, USE_ANOTHER_SERVER
 from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
@@ -41,9 +42,9 @@ SEND_ON_S: Final = 10.0
 """Time in which a node that stops sends all its clients to others, so that no other is overrun."""
 
 
-def topic_of(config: Config) -> str:
+def topic_of(cluster: ClusterConfig) -> str:
     """The topic that has the cluster's log."""
-    return f"perdure.{config.cluster.name}.log"
+    return f"perdure.{cluster.name}.log"
 
 
 @final

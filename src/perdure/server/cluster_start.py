@@ -66,9 +66,9 @@ async def open_cluster(config: Config, *, engine: EngineFactory = Engine) -> Clu
     )
     settings = kafka_settings(
         config.cluster.kafka,
-        topic_of(config),
+        topic_of(config.cluster),
         fsync=config.cluster.durability == "fsync",
-        options=options_of(config),
+        options=options_of(config.cluster),
     )
     settings.check()
     local = open_embedded(config, engine=engine)
@@ -124,7 +124,7 @@ def check_packets(config: Config, record_bytes_max: int) -> None:
     if config.mqtt.packet_size_max > most:
         raise ConfigError(
             f"clients may send {config.mqtt.packet_size_max} bytes, and the log takes {most} at "
-            f"once: a record of topic {topic_of(config)} has {record_bytes_max}",
+            f"once: a record of topic {topic_of(config.cluster)} has {record_bytes_max}",
             path="mqtt.packet_size_max",
             hint="lower it, or raise max.message.bytes of the topic",
         )

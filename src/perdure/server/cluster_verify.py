@@ -1,13 +1,14 @@
 """Whether the directories of nodes hold the same, at one position of their log.
 
-Of a node that runs it is a checkpoint of its directory that reads on.
+What reads on is a checkpoint of each directory: nothing is changed in what was named by mistake,
+and a node may run meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -15,13 +16,15 @@ import msgspec
 
 from perdure.backup.staging import linked_checkpoint
 from perdure.config import plugged
+from perdure.config.cluster_rules import options_of
 from perdure.config.schema import StorageConfig
-from perdure.errors import StorageError, StorageUnavailable
+from perdure.config.schema.cluster import ClusterConfig
+from perdure.errors import LogShorter, StorageError
+from perdure.server.cluster_part import topic_of
 from perdure.storage.ordered.contract import LogRecord
 from perdure.storage.ordered.digest import digest
 from perdure.storage.ordered.record import decode_record
 from perdure.storage.ordered.view import View
-from perdure.storage.rocksdb.inspection import has_owner
 from perdure.storage.rocksdb.store import RocksDatabase
 
 
@@ -66,18 +69,31 @@ class _CatchUp:
             self.done.set_exception(error)
 
 
-async def digests(
-    directories: Sequence[Path], servers: str, name: str, options: Mapping[str, str]
-) -> list[Found]:
+def _check(directory: Path, view: View, end: int, topic: str) -> None:
+    """That a directory can have come from the log."""
+    if not view.position:
+        raise StorageError(
+            f"{directory} has never been a node of a cluster",
+            hint="name the data directories of nodes",
+        )
+    if view.position > end:
+        raise LogShorter(
+            f"{directory} has read its log up to {view.position}; topic {topic} ends at {end}",
+            hint="name the cluster, and its servers, as that node does; or Kafka has lost records",
+        )
+
+
+async def digests(directories: Sequence[Path], cluster: ClusterConfig) -> list[Found]:
     """Read each directory up to the log's end, and its digest.
 
     Args:
         directories: of nodes, stopped or running.
-        servers, name: as ``cluster.kafka`` and ``cluster.name``.
-        options: of librdkafka.
+        cluster: where the log is.
 
     Raises:
-        StorageError: a directory is damaged, or the log does not answer.
+        ConfigError: there is no such log.
+        LogShorter: a node has come further than that log.
+        StorageError: a directory is damaged or no node's, or the log does not answer.
     """
 
     def plug(target: str) -> Any:
@@ -87,19 +103,14 @@ async def digests(
         plug("perdure.storage.kafka.log:KafkaLog"),
         plug("perdure.storage.kafka.settings:KafkaSettings"),
     )
-    settings = kafka_settings(servers, f"perdure.{name}.log", options=dict(options))
+    settings = kafka_settings(
+        cluster.kafka, topic_of(cluster), options=options_of(cluster), makes_topic=False
+    )
     settings.check()
     config = StorageConfig().rocksdb
     found: list[Found] = []
     with contextlib.ExitStack() as stack:
-        places: list[Path] = []
-        for directory in directories:
-            if not (directory / "CURRENT").exists():
-                raise StorageUnavailable(f"{directory} is no data directory")
-            is_running = has_owner(directory)
-            places.append(
-                stack.enter_context(linked_checkpoint(directory)) if is_running else directory
-            )
+        places = [stack.enter_context(linked_checkpoint(directory)) for directory in directories]
         # Behind all checkpoints, so that none is beyond it.
         end = 0
         for directory, place in zip(directories, places, strict=True):
@@ -108,6 +119,7 @@ async def digests(
             try:
                 view = View(local)
                 end = end or (await log.bounds()).end
+                _check(directory, view, end, settings.topic)
                 reader = _CatchUp(view, end)
                 log.start(reader, view.position)
                 await reader.done

@@ -78,6 +78,7 @@ class KafkaSettings:
         fsync: each record is on the disks of its replicas before it counts.
         retention_ms: how long a topic that is made here keeps records, milliseconds.
         replicas: copies of a topic that is made here, at most.
+        makes_topic: a topic that is not there is made; else it is an error.
         options: passed on to librdkafka: TLS, SASL, ``client.rack``.
     """
 
@@ -86,6 +87,7 @@ class KafkaSettings:
     fsync: bool = False
     retention_ms: int = RETENTION_MS
     replicas: int = REPLICAS
+    makes_topic: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:

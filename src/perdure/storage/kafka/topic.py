@@ -200,7 +200,7 @@ def facts(settings: KafkaSettings, options: Mapping[str, str], replicas: int) ->
 
 
 def ensure(settings: KafkaSettings, *, timeout_s: float = OPEN_TIMEOUT_S) -> TopicFacts:
-    """Make the topic if it is not there, and check it.
+    """Make the topic if it is not there and ``settings.makes_topic``, and check it.
 
     Args:
         settings: where, and what.
@@ -262,6 +262,12 @@ def _ensure_once(admin: AdminClient, settings: KafkaSettings, wait_s: float) -> 
     found = admin.list_topics(timeout=wait_s)
     topic = found.topics.get(settings.topic)
     if topic is None:
+        if not settings.makes_topic:
+            raise ConfigError(
+                f"{settings.servers} has no topic {settings.topic}",
+                path="cluster.name",
+                hint="name the cluster, and its servers, as its nodes do",
+            )
         _create(admin, settings, broker_count=len(found.brokers))
         # It is known everywhere a moment later.
         raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
