@@ -134,7 +134,8 @@ def test_a_cluster_begins_anew_where_its_log_is_lost(
 ) -> None:
     """With the state of one of its nodes, in another log."""
     (tmp_path / "n1").mkdir()
-    old = node(tmp_path / "n1", "n1", servers.kafka_topic())
+    first = servers.kafka_topic()
+    old = node(tmp_path / "n1", "n1", first)
     old.start()
     sleeper = old.connect("sleeper", expiry=600)
     sleeper.subscribe(("t", 2))
@@ -147,7 +148,10 @@ def test_a_cluster_begins_anew_where_its_log_is_lost(
     assert old.stop() == 0
     data = tmp_path / "n1" / "data"
     name = servers.kafka_topic()
-    lost = node(tmp_path / "n1", "n1", name)
+    admin = AdminClient({"bootstrap.servers": servers.kafka().servers})
+    (deleted,) = admin.delete_topics([f"perdure.{first}.log"]).values()
+    deleted.result(HANG_S)
+    lost = node(tmp_path / "n1", "n1", first)
     lost.spawn()
     assert lost.wait() == ExitCode.UNAVAILABLE, "it has read more than there is"
     assert run(["cluster", "init", "--data", str(data)]) == ExitCode.USAGE
@@ -218,3 +222,28 @@ def contents(*directories: Path) -> dict[Path, bytes]:
     """Every file that is there."""
     files = (file for directory in directories for file in directory.rglob("*"))
     return {file: file.read_bytes() for file in files if file.is_file()}
+
+
+def test_a_node_does_not_go_on_in_the_log_of_another_cluster(tmp_path: Path) -> None:
+    """Its position means nothing there: it would pass over what lies before, and tell nobody."""
+    names = [servers.kafka_topic(), servers.kafka_topic()]
+    wanderer = node(tmp_path / "n1", "n1", names[0])
+    wanderer.start()
+    assert wanderer.stop() == 0
+    other = node(tmp_path / "n2", "n2", names[1])
+    other.start()
+    try:
+        publisher = other.connect("publisher")
+        for number in range(50):
+            publisher.publish("kept", b"%d" % number, qos=1, retain=True)
+        astray = node(tmp_path / "n1", "n1", names[1])
+        astray.spawn()
+        assert astray.wait() == ExitCode.CONFIG
+        assert f"this node has read topic perdure.{names[0]}.log" in astray.log_tail()
+        assert "cluster.name" in astray.log_tail()
+    finally:
+        other.close_peers()
+        other.close()
+    back = node(tmp_path / "n1", "n1", names[0])
+    back.start()
+    back.close()

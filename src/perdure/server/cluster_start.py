@@ -8,6 +8,7 @@ import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Final
 
 from perdure.clock import SystemClock
@@ -16,6 +17,7 @@ from perdure.config.cluster_rules import options_of
 from perdure.config.schema import Config
 from perdure.errors import ConfigError, StorageError, StorageUnavailable
 from perdure.observe.logs import get_logger
+from perdure.server.cluster_log_note import keep_to_log
 from perdure.server.cluster_part import ClusterStore, topic_of
 from perdure.server.log_clock import LogClock
 from perdure.server.scheduler import LoopGate
@@ -53,7 +55,8 @@ async def open_cluster(config: Config, *, engine: EngineFactory = Engine) -> Clu
     """Open the node's store, read the log to its end, and become a member.
 
     Raises:
-        ConfigError: the topic or the options can't be used, or the extra is not installed.
+        ConfigError: the topic or the options can't be used, the directory was another cluster's,
+            or the extra is not installed.
         StorageError: Kafka was not there in time, it does not let us, or its log is not the one
             that this node has read.
     """
@@ -97,6 +100,7 @@ async def open_cluster(config: Config, *, engine: EngineFactory = Engine) -> Clu
     )
     store = ClusterStore(replica, clock, config)
     try:
+        keep_to_log(Path(config.storage.path), settings.topic, has_read=replica.view.position > 0)
         await _joined(replica, config)
         await settle(replica.probe, clock)
     except BaseException:
