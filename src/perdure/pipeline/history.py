@@ -196,23 +196,35 @@ def of(options: ReadOptions, index: LogIndex) -> History | None:
 # -- planning ------------------------------------------------------------------------------
 
 
-def plan(index: LogIndex, options: ReadOptions, narrowing: Narrowing) -> list[AnyPart]:
+def plan(
+    index: LogIndex, options: ReadOptions, narrowing: Narrowing, *, shares: bool = False
+) -> list[AnyPart]:
     """The parts of a read, older ones first; as many as are wanted, if there are the messages.
+
+    Args:
+        index, options, narrowing: what is read.
+        shares: parts may be shares of one range; see ``LogFiles.slices``.
 
     Raises:
         ConfigError: the archive has not all that was asked for.
     """
-    parts = _plan(index, options, narrowing)
+    parts = _plan(index, options, narrowing, shares=shares)
     rows = options.rows_per_partition
     while len(parts) < options.partitions_min and rows > 1:
         rows //= 2
         finer = msgspec.structs.replace(options, rows_per_partition=rows)
-        parts = _plan(index, finer, narrowing, rows < COUNTED_ROWS)
+        counted = rows < COUNTED_ROWS
+        parts = _plan(index, finer, narrowing, counted=counted, shares=shares)
     return parts
 
 
 def _plan(
-    index: LogIndex, options: ReadOptions, narrowing: Narrowing, counted: bool = False
+    index: LogIndex,
+    options: ReadOptions,
+    narrowing: Narrowing,
+    *,
+    counted: bool = False,
+    shares: bool,
 ) -> list[AnyPart]:
     parts: list[AnyPart] = []
     history = of(options, index)
@@ -238,7 +250,8 @@ def _plan(
                 for store, files in _by_store(history.files(after, until))
                 for pieces in _packed(files, options.rows_per_partition)
             ]
-    return parts + list(log_source.plan(index, options, narrowing, counted=counted))
+    log = log_source.plan(index, options, narrowing, counted=counted, shares=shares)
+    return [*parts, *log]
 
 
 def _by_store(

@@ -110,8 +110,9 @@ def _offset(name: str, text: str) -> str:
     """An offset."""
     if text.isdecimal():
         return text
+    words = "earliest, latest" if name == "startingOffsets" else LATEST
     raise ConfigError(
-        f"{name}: expected earliest, latest or an offset, got {text!r}",
+        f"{name}: expected {words} or an offset, got {text!r}",
         path=name,
         hint="the column offset; the log is one, without topics and partitions as in Kafka's JSON",
     )

@@ -73,12 +73,19 @@ class Part(msgspec.Struct, frozen=True):
 
 
 def plan(
-    files: LogIndex, options: ReadOptions, narrowing: Narrowing, *, counted: bool = False
+    files: LogIndex,
+    options: ReadOptions,
+    narrowing: Narrowing,
+    *,
+    counted: bool = False,
+    shares: bool = False,
 ) -> list[Part]:
     """The parts of a read: of about equal size, in the order of the log.
 
     Args:
+        files, options, narrowing: what is read.
         counted: cut where just so many messages are, which reads them: for a few.
+        shares: parts may be shares of one range; see ``LogFiles.slices``.
     """
     filter_sets = options.filter_sets + narrowing.filter_sets
     after = max(options.after_offset, narrowing.after_offset)
@@ -92,11 +99,12 @@ def plan(
     until = min(options.reach(newest.offset), narrowing.until_offset)
     if after >= until:
         return []
-    slices = files.slices(
-        filter_sets, after, min(until, newest.offset), rows_max=options.rows_per_partition
-    )
+    rows, until = options.rows_per_partition, min(until, newest.offset)
+    if shares and not counted and isinstance(files, LogFiles):
+        slices = files.slices(filter_sets, after, until, rows_max=rows, shares=True)
+    else:
+        slices = files.slices(filter_sets, after, until, rows_max=rows)
     if counted:
-        rows = options.rows_per_partition
         slices = [piece for each in slices for piece in _counted(files, filter_sets, each, rows)]
     if narrowing.published_until is not None:
         slices = _published_before(files.generations(), slices, narrowing.published_until)

@@ -232,3 +232,10 @@ def test_kafkas_options_that_do_not_fit_are_named(given: dict[str, str], text: s
         parse_options({"path": "d", **given}, NOW)
     if "Kafka source" in text:
         assert caught.value.hint
+
+
+def test_the_end_of_a_read_is_not_asked_for_by_a_word_it_refuses() -> None:
+    with pytest.raises(ConfigError, match=r"expected latest or an offset, got 'earliest'"):
+        parse_options({"path": "d", "endingOffsets": "earliest"}, NOW)
+    with pytest.raises(ConfigError, match=r"expected earliest, latest or an offset, got 'newest'"):
+        parse_options({"path": "d", "startingOffsets": "newest"}, NOW)

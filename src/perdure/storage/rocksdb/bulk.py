@@ -28,7 +28,7 @@ from perdure.storage.contract import GenerationInfo
 from perdure.storage.notes import LOG_IDENTITY
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.blocks import ROWS_BEFORE_BLOCKS, Opener
-from perdure.storage.rocksdb.bulk_slices import Slice, cut
+from perdure.storage.rocksdb.bulk_slices import Slice, cut, share_of
 from perdure.storage.rocksdb.engine import META, Engine
 from perdure.storage.rocksdb.generations import Generation
 from perdure.storage.rocksdb.iterators import CHUNK_ROWS_MAX
@@ -182,17 +182,35 @@ class LogFiles:
         return [pattern for _, pattern in self.layout(generation).streams()]
 
     def slices(
-        self, filter_sets: FilterSets, after_offset: int, until_offset: int, *, rows_max: int
+        self,
+        filter_sets: FilterSets,
+        after_offset: int,
+        until_offset: int,
+        *,
+        rows_max: int,
+        shares: bool = False,
     ) -> list[Slice]:
         """Cut a range into slices that cost about as much as reading ``rows_max`` messages, or
-        less; those that cannot hold a wanted message are left out."""
+        less; those that cannot hold a wanted message are left out.
+
+        Args:
+            filter_sets, after_offset, until_offset, rows_max: as above.
+            shares: neighbours may have the same range and each a share of what is wanted there,
+                which is cheaper; for who needs no ranges that follow each other.
+        """
         found: list[Slice] = []
         for generation in self._generations.between(after_offset, until_offset):
             plan = self.plan(generation.header.generation, filter_sets)
             if plan:
                 layout = self._layout(generation)
                 found += cut(
-                    generation, layout, plan, after_offset, until_offset, rows_max=rows_max
+                    generation,
+                    layout,
+                    plan,
+                    after_offset,
+                    until_offset,
+                    rows_max=rows_max,
+                    shares=shares,
                 )
         return found
 
@@ -218,7 +236,8 @@ class LogFiles:
         """
         layout = self.layout(part.generation)
         page = PageBuilder()
-        for stream, constraints in self.plan(part.generation, filter_sets).items():
+        plan = share_of(self.plan(part.generation, filter_sets), part)
+        for stream, constraints in plan.items():
             for rows in self._stream_rows(layout, stream, constraints, part):
                 if isinstance(rows, Page):
                     if page.rows:
@@ -329,8 +348,7 @@ def _picked(
 ) -> Iterator[list[bytes]]:
     """Rows of a stream that fulfil constraints, as they lie."""
     scanner = layout.scanner
-    varying = layout.pattern(stream).split("/").count("+")
-    if all(len(each) == varying for each in constraints):
+    if layout.is_picked(stream, constraints):
         found = scanner.picked(stream, constraints, after, reach(until), PICKED_MAX)
         if found is not None:
             yield from scanner.picked_rows(found)

@@ -38,6 +38,9 @@ _WHOLE_STREAMS_MAX: Final = 16
 _COUNTED_PART: Final = 8
 """A part's share of rows that streams of single topics may have beside constrained ones."""
 
+_CONSTRAINTS_PER_SHARE: Final = 8
+"""With fewer, one that many rows fulfil would make a slice much larger than the others."""
+
 _SAMPLES_MAX: Final = 32
 _SAMPLES_PER_STREAM: Final = 4
 _SAMPLE_ROWS_MAX: Final = 64
@@ -51,12 +54,16 @@ class Slice(msgspec.Struct, frozen=True):
         after_offset: exclusive.
         until_offset: inclusive.
         estimate: what reading it costs, about, in rows read as they lie.
+        share: which share of the range's constraints, from 0; of ``shares``.
+        shares: how many slices have the same range, each with other constraints.
     """
 
     generation: int
     after_offset: int
     until_offset: int
     estimate: int
+    share: int = 0
+    shares: int = 1
 
 
 def cut(
@@ -67,8 +74,11 @@ def cut(
     until: int,
     *,
     rows_max: int,
+    shares: bool = False,
 ) -> Iterator[Slice]:
-    """Slices of one generation, at its sparse counts, that cost ``rows_max`` at most, about."""
+    """Slices of one generation that cost ``rows_max`` at most, about: at its sparse counts, or
+    with ``shares`` by constraints where that is possible, because each constraint costs a seek in
+    every slice that looks for it."""
     header, offsets, counts = generation.header, generation.offsets, generation.counts
     after = max(after, header.since_offset - 1)
     if header.until_offset:
@@ -87,6 +97,11 @@ def cut(
     parts = -(-cost // rows_max)
     if cost < count:
         parts = max(parts, _parts_wanted(cost))
+        if shares and parts > 1 and _has_shares(layout, plan, parts):
+            for share in range(parts):
+                estimate = cost // parts + 1
+                yield Slice(header.generation, after, until, estimate, share, parts)
+            return
     bounds = [after]
     for part in range(1, parts):
         at = bisect_left(counts, low + count * part // parts)
@@ -97,6 +112,31 @@ def cut(
     for first, last in pairwise(bounds):
         if first < last:
             yield Slice(header.generation, first, last, estimate)
+
+
+def _has_shares(layout: SkipScanLayout, plan: Plan, shares: int) -> bool:
+    """Whether each row fulfils one constraint at most, and there are enough of them to deal out."""
+    dealt = 0
+    for stream, constraints in plan.items():
+        if constraints is not None:
+            if not layout.is_picked(stream, constraints):
+                return False
+            dealt += len(constraints)
+    return dealt >= shares * _CONSTRAINTS_PER_SHARE
+
+
+def share_of(plan: Plan, part: Slice) -> Plan:
+    """What of a plan a slice reads: every so many constraints, and whole streams in turn."""
+    if part.shares == 1:
+        return plan
+    found: Plan = {}
+    for stream, constraints in plan.items():
+        if constraints is None:
+            if stream % part.shares == part.share:
+                found[stream] = None
+        elif dealt := sorted(constraints)[part.share :: part.shares]:
+            found[stream] = set(dealt)
+    return found
 
 
 def picked_cost(

@@ -39,6 +39,7 @@ from perdure.storage.rocksdb.layout_v1_scan import (
     DATA_HEAD,
     INDEX_OFFSET_AT,
     INDEXED_LEVELS,
+    PICKED_CONSTRAINTS_MAX,
     Constraints,
     Plan,
     Scanner,
@@ -299,6 +300,14 @@ class SkipScanLayout:
     def pattern(self, stream: int) -> str:
         """The levels of a stream, with ``+`` where it varies."""
         return self._trie.pattern(stream)
+
+    def is_picked(self, stream: int, constraints: set[Constraints]) -> bool:
+        """Whether constraints say all that varies, so that each row fulfils one at most and its
+        key is known from the index; and are few enough to be looked up there."""
+        varying = self.pattern(stream).split("/").count("+")
+        return len(constraints) <= PICKED_CONSTRAINTS_MAX and all(
+            len(each) == varying for each in constraints
+        )
 
     def successor(self, generation: int) -> SkipScanLayout:
         """The layout of the next generation, which begins with what this one has learned."""

@@ -169,12 +169,10 @@ class Scanner:
         self, stream: int, constraints: set[Constraints], after: int, until: int, limit: int
     ) -> list[bytes] | None:
         """Data keys by offset, for constraints on all levels that vary; None = they are more
-        than ``limit``, or too many constraints.
+        than ``limit``.
 
         For a key there may be no row, because tokens can have the same hash.
         """
-        if len(constraints) > PICKED_CONSTRAINTS_MAX:
-            return None
         head = pack_offset(stream)
         found: list[bytes] = []
         seeker = self._engine().seeker(self._index, end_of(head, OFFSET_MAX))

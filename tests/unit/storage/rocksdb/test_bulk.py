@@ -17,7 +17,7 @@ from perdure.model import Message
 from perdure.storage import bundle
 from perdure.storage.batch import Batch
 from perdure.storage.codec import decode_message
-from perdure.storage.rocksdb import RocksDatabase, bulk, single_rows
+from perdure.storage.rocksdb import RocksDatabase, bulk, bulk_slices, single_rows
 from perdure.storage.rocksdb.bulk import (
     FilterSets,
     LogFiles,
@@ -78,6 +78,7 @@ def database(tmp_path: Path) -> Iterator[RocksDatabase]:
     sets=st.lists(st.lists(FILTERS, min_size=1, max_size=3).map(tuple), max_size=2).map(tuple),
     cuts=st.lists(st.integers(0, 400), max_size=4),
     rotate=st.booleans(),
+    shares=st.booleans(),
 )
 def test_equal_to_a_naive_filter_on_the_whole_log(
     tmp_path_factory: pytest.TempPathFactory,
@@ -86,6 +87,7 @@ def test_equal_to_a_naive_filter_on_the_whole_log(
     sets: FilterSets,
     cuts: list[int],
     rotate: bool,
+    shares: bool,
 ) -> None:
     path = tmp_path_factory.mktemp("bulk")
     database = RocksDatabase.open(path, config=CONFIG, now_us=START)
@@ -99,11 +101,13 @@ def test_equal_to_a_naive_filter_on_the_whole_log(
     bounds = sorted(
         {0, *(START + (not rotate) * 40_000 + cut * (step or 1) for cut in cuts), 2 * START}
     )
-    slices = [
-        part
-        for after, until in pairwise(bounds)
-        for part in files.slices(sets, after, until, rows_max=7)
-    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bulk_slices, "_CONSTRAINTS_PER_SHARE", 0)
+        slices = [
+            part
+            for after, until in pairwise(bounds)
+            for part in files.slices(sets, after, until, rows_max=7, shares=shares)
+        ]
     found = read(files, sets, slices)
     expected = [
         message

@@ -19,7 +19,9 @@ from perdure.storage.rocksdb.bulk_slices import (
     Slice,
     pack_slices,
     picked_cost,
+    share_of,
 )
+from perdure.storage.rocksdb.layout_v1_scan import Plan
 from tests.unit.storage.rocksdb.test_bulk import START, read, write
 
 MESSAGES = 40_000
@@ -84,6 +86,43 @@ def test_rows_of_many_devices_are_worth_more_than_one_part(files: LogFiles) -> N
     smaller = files.slices(many, 0, END, rows_max=10_000)
     assert len(smaller) == pytest.approx(MESSAGES / 10_000, abs=1)
     assert [one.until_offset for one in smaller[:-1]] == [two.after_offset for two in smaller[1:]]
+
+
+def test_shares_of_a_range_look_for_each_constraint_once(files: LogFiles) -> None:
+    many = (tuple(f"d/{number}" for number in range(3, DEVICES, 10)),)
+    slices = files.slices(many, START, END, rows_max=20_000, shares=True)
+    assert [(part.after_offset, part.until_offset) for part in slices] == [(START, END)] * 2
+    shares = [read(files, many, [part]) for part in slices]
+    found = sorted(message.offset for share in shares for message in share)
+    whole = read(files, many, files.slices(many, START, END, rows_max=20_000))
+    assert found == sorted(message.offset for message in whole)
+    wanted = [{message.topic for message in share} for share in shares]
+    assert [len(topics) for topics in wanted] == [len(many[0]) // 2] * 2
+
+
+def test_a_few_constraints_are_not_dealt_out(files: LogFiles) -> None:
+    # One of them may be most of what is found.
+    few = (tuple(f"d/{number}" for number in range(15)),)
+    slices = files.slices(few, START, END, rows_max=20_000, shares=True)
+    assert len(slices) > 1
+    assert slices == files.slices(few, START, END, rows_max=20_000)
+
+
+def test_streams_of_single_topics_are_dealt_out_too() -> None:
+    one, two = ((0, "a"),), ((0, "b"),)
+    plan: Plan = {3: None, 4: None, 7: {one, two}, 9: {one}}
+    first, second = (share_of(plan, Slice(1, 0, 9, 1, share, 2)) for share in range(2))
+    assert first == {4: None, 7: {one}, 9: {one}}
+    assert second == {3: None, 7: {two}}
+    assert share_of(plan, Slice(1, 0, 9, 1)) is plan
+
+
+def test_constraints_are_picked_where_they_say_all_that_varies(files: LogFiles) -> None:
+    layout = files.layout(1)
+    (stream,) = (number for number, pattern in layout.streams() if pattern == "d/+")
+    assert layout.is_picked(stream, {((0, f"{number}"),) for number in range(1_024)})
+    assert not layout.is_picked(stream, {((0, f"{number}"),) for number in range(1_025)})
+    assert not layout.is_picked(stream, {()})
 
 
 def _late(topics: tuple[str, ...]) -> int:

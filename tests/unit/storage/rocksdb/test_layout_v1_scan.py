@@ -108,7 +108,6 @@ def test_picked_rows_are_those_that_leaps_find(engine: Engine) -> None:
         rows = scanner.stream_rows(stream, both, after, until)
         assert found == [each for _, key, value in rows for each in (key, value)]
     assert scanner.picked(6, both, 0, 2**62, 100) is None
-    assert scanner.picked(6, {((0, f"{n}"),) for n in range(1_025)}, 0, 2**62, 10**6) is None
 
 
 def test_entries_are_the_first_ones(engine: Engine) -> None:
