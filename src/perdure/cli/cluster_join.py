@@ -55,7 +55,7 @@ def init(to: str | None, anew: bool, no_progress: bool, config: Config, out: Out
     problems = sum(1 for _ in inspect(data, config.storage.rocksdb))
     if problems:
         raise CommandFailed(
-            f"{data} has {problems} problems",
+            f"{data} has {problems} {'problem' if problems == 1 else 'problems'}",
             ExitCode.DATA,
             hint="perdure storage check lists them",
         )

@@ -68,14 +68,20 @@ def in_our_words(given: Mapping[str, str]) -> dict[str, str]:
 
     def put(name: str, value: str, said: str) -> None:
         if name in found:
-            raise ConfigError(f"both {name} and {said} were given", path=said)
+            raise ConfigError(
+                f"both {name} and {said} were given", path=said, hint="they say the same: leave one"
+            )
         found[name] = value
 
     starting = given.get("startingOffsets", EARLIEST)
     if starting == LATEST:
         put("startingOffsets", LATEST, "startingOffsets")
         if "from" in found or "startingTimestamp" in given:
-            raise ConfigError("both a begin and latest were given", path="startingOffsets")
+            raise ConfigError(
+                "both a begin and latest were given",
+                path="startingOffsets",
+                hint="leave out one: latest begins with what comes after the start",
+            )
     elif starting != EARLIEST:
         put("from", _offset("startingOffsets", starting), "startingOffsets")
     ending = given.get("endingOffsets", LATEST)
