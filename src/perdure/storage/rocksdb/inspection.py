@@ -39,6 +39,8 @@ def inspect(path: Path, config: RocksdbConfig) -> Iterator[Finding]:
         yield Finding(
             torn.file, "", f"cut at byte {torn.keep_bytes}, though the end had been synced"
         )
+    if found.is_garbled:
+        return  # nothing says what the tables are, and RocksDB may read such a list for ever
     with contextlib.ExitStack() as stack:
         if found.missing_files:
             # RocksDB opens nothing of which a file is missing: a copy that does not list it.

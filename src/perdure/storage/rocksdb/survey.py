@@ -92,6 +92,12 @@ class Survey:
         self.unlisted: list[str] = []
         self._lacks_logs = False
 
+    @property
+    def is_garbled(self) -> bool:
+        """The list of the tables breaks off at something that RocksDB did not write."""
+        problem = "" if self.manifest is None else self.manifest.problem
+        return bool(problem) and not problem.endswith((CUT, ZEROS))
+
     def error(self) -> StorageCorrupt:
         """What stops a start."""
         first, *others = self.damages
@@ -156,7 +162,7 @@ class Survey:
         self.manifest = manifest
         known = self.said.files
         # RocksDB takes an edit that was not written whole for one that was never begun.
-        if manifest.problem and not manifest.problem.endswith((CUT, ZEROS)):
+        if self.is_garbled:
             self.damages.append(Damage(file.name, f"{manifest.problem}; it lists the tables"))
             return False
         if known is not None and known.manifest:

@@ -136,6 +136,20 @@ def test_what_lists_the_tables(path: Path, harm: Callable[[Path], object]) -> No
     assert repaired(path) == (MESSAGES, 8)
 
 
+def test_a_garbled_list_of_tables_is_not_given_to_rocksdb(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With some bytes flipped it reads such a list for ever."""
+    flip(largest(path, "MANIFEST-*"), 0.3)
+
+    def opened(*_: object, **__: object) -> None:
+        pytest.fail("RocksDB was to open it")
+
+    monkeypatch.setattr(RocksDatabase, "open", opened)
+    (finding,) = inspect(path, CONFIG)
+    assert "it lists the tables" in finding.problem
+
+
 @pytest.mark.parametrize("before", [0, 1, 2])
 def test_a_manifest_that_lost_its_end(path: Path, before: int) -> None:
     """Nothing says how long it was: the tables that it does not list any more do."""
