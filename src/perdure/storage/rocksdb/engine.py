@@ -28,6 +28,7 @@ from perdure.errors import StorageError
 from perdure.storage.rocksdb.blocks import LiveFile
 from perdure.storage.rocksdb.borrowed import Borrowed, needs_borrowing
 from perdure.storage.rocksdb.iterators import Seeker, bounded, chunks, items, keys, last_key
+from perdure.storage.rocksdb.manifest import refuse_garbled
 from perdure.storage.rocksdb.status import storage_error
 from perdure.storage.rocksdb.writes import fill
 
@@ -123,6 +124,7 @@ class Engine:
         """The database, and the names of its tables."""
         names = set(FIXED_TABLES)
         if (path / "CURRENT").exists():
+            refuse_garbled(path)
             existing = set(rocksdict.Rdict.list_cf(str(path), options))
             names = existing if read_only else names | existing
         tables = {name: self._table_options(name) for name in names if name != META}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, final
 
 from perdure.errors import StorageCorrupt
-from perdure.storage.rocksdb.frames import Frames, frame
+from perdure.storage.rocksdb.frames import BROKEN, Frames, frame
 
 _LOG_NUMBER: Final = 2
 _NEXT_FILE: Final = 3
@@ -223,6 +223,25 @@ def read_manifest(file: Path, *, verify: bool = False) -> Manifest:
     if frames.problem:
         manifest.problem = f"byte {frames.at}: {frames.problem}"
     return manifest
+
+
+def refuse_garbled(path: Path) -> None:
+    """Look at the heads of a directory's list of tables, before RocksDB does.
+
+    It reads on for ever where the kind of a record has become one that only reused logs have.
+
+    Raises:
+        StorageCorrupt: one is garbled.
+    """
+    file = current_manifest(path)
+    if file is None:
+        return
+    data = file.read_bytes()
+    frames = Frames(data, len(data))
+    while frames.next():
+        pass
+    if frames.problem == BROKEN:
+        raise StorageCorrupt(f"{file.name}: byte {frames.at}: {BROKEN}; it lists the tables")
 
 
 def current_manifest(path: Path) -> Path | None:

@@ -8,6 +8,7 @@ import pytest
 
 from perdure.errors import StorageCorrupt
 from perdure.storage.rocksdb import RocksDatabase
+from perdure.storage.rocksdb.frames import Frames
 from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.manifest import (
     Manifest,
@@ -83,6 +84,30 @@ def test_damage_is_named_by_its_place(tmp_path: Path) -> None:
     assert "checksum" in read_manifest(file, verify=True).problem
     file.write_bytes(data[: len(data) // 3])
     assert read_manifest(file).problem.startswith("byte ")
+
+
+def test_a_kind_of_record_that_rocksdb_would_read_for_ever_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by those who only read, which look at nothing else before."""
+    path = tmp_path / "d"
+    RocksDatabase.open(path, now_us=NOW_US).close()
+    file = current_manifest(path)
+    assert file is not None
+    data = file.read_bytes()
+    frames = Frames(data)
+    starts = []
+    while frames.next():
+        starts.append(frames.start)
+    # It would not come back.
+    monkeypatch.setattr("rocksdict.Rdict.list_cf", lambda *_: pytest.fail("RocksDB was asked"))
+    for start in starts:
+        flipped = bytearray(data)
+        flipped[start + 6] ^= 4  # a whole record of a log that is reused
+        file.write_bytes(flipped)
+        for read_only in (False, True):
+            with pytest.raises(StorageCorrupt, match=f"byte {start}: a record is garbled"):
+                RocksDatabase.open(path, read_only=read_only)
 
 
 def test_a_key_that_is_shorter_than_what_stands_behind_each_is_damage() -> None:
