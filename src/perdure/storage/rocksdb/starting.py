@@ -21,7 +21,8 @@ from perdure.files import sync_directory
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import META, Engine
 from perdure.storage.rocksdb.manifest import current_manifest, read_manifest
-from perdure.storage.rocksdb.survey import REPAIR_HINT, Survey, Torn, survey
+from perdure.storage.rocksdb.status import REPAIR_HINT
+from perdure.storage.rocksdb.survey import Survey, Torn, survey
 from perdure.storage.rocksdb.synced import Files, SyncedFile, unusable
 
 LOOK_S: Final = 0.25

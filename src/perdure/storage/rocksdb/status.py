@@ -19,6 +19,11 @@ from perdure.errors import (
 
 _FULL: Final = ("No space left", "Disk quota exceeded", "File too large", "MaxAllowedSpace")
 
+REPAIR_HINT: Final = (
+    "perdure storage check shows all of it; perdure storage repair says what is lost, keeps the "
+    "damaged files and makes the rest a database again; or restore a backup"
+)
+
 
 def storage_error(error: Exception) -> StorageError:
     """The error of our own tree that a RocksDB status means."""
@@ -28,7 +33,7 @@ def storage_error(error: Exception) -> StorageError:
     if any(part in text for part in _FULL):
         return StorageFull("no space left for the database", hint=text)
     if text.startswith("Corruption"):
-        return StorageCorrupt(text)
+        return StorageCorrupt(text, hint=REPAIR_HINT)
     return StorageUnavailable(text)
 
 

@@ -20,7 +20,7 @@ from typing import Final, final
 
 from perdure.clock import SystemClock
 from perdure.config.schema import RocksdbConfig
-from perdure.errors import StorageCorrupt, StorageError
+from perdure.errors import StorageError
 from perdure.limits import OFFSET_MAX
 from perdure.model import InboxEntry
 from perdure.storage.batch import Batch, apply, give_offsets
@@ -60,7 +60,7 @@ from perdure.storage.rocksdb.opening import (
 from perdure.storage.rocksdb.owners import Owners
 from perdure.storage.rocksdb.read_side import ReadSide
 from perdure.storage.rocksdb.sessions import SessionReader
-from perdure.storage.rocksdb.survey import REPAIR_HINT, Torn
+from perdure.storage.rocksdb.survey import Torn
 from perdure.storage.tail import Tail
 from perdure.topic.proposal import Structure, check_structure
 
@@ -133,11 +133,8 @@ class RocksDatabase(ReadSide):
         lock = DirectoryLock(path)
         try:
             return cls._open_once(path, config, engine, now_us=now_us, lock=lock)
-        except BaseException as error:
+        except BaseException:
             lock.release()
-            if isinstance(error, StorageCorrupt) and error.message.startswith("Corruption"):
-                # A block of a table that every start reads.
-                error.hint = REPAIR_HINT
             raise
 
     @classmethod

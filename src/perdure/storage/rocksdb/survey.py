@@ -19,14 +19,11 @@ from perdure.errors import StorageCorrupt
 from perdure.storage.rocksdb.directory import RESTORING_NAME
 from perdure.storage.rocksdb.frames import CUT, ZEROS
 from perdure.storage.rocksdb.manifest import Manifest, current_manifest, read_manifest
+from perdure.storage.rocksdb.status import REPAIR_HINT
 from perdure.storage.rocksdb.synced import Said, read_synced
 from perdure.storage.rocksdb.wal import HOLE, LogScan, scan_log
 
 CURRENT: Final = "CURRENT"
-REPAIR_HINT: Final = (
-    "perdure storage check shows all of it; perdure storage repair says what is lost, keeps the "
-    "damaged files and makes the rest a database again; or restore a backup"
-)
 RESTORE_HINT: Final = "run perdure restore again: it begins anew; or empty the directory"
 
 
