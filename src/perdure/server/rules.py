@@ -106,19 +106,20 @@ class Rules:
         """Whether the client's connection takes no more now: QoS 0 is dropped."""
         return self._live is not None and self._live.sender.congested
 
-    def others(self, group_key: str, topic: str, publisher: str) -> list[str]:
-        """Connected members of a group, besides the client, that may be given a message."""
+    def others(self, group_key: str, message: Message) -> tuple[list[str], list[str]]:
+        """Connected members of a group besides the client: those that may be given a message, and
+        all others."""
         group = self._services.shared_subscriptions.groups.get(group_key)
-        if group is None:
-            return []
-        return [
-            member.client_id
-            for member in group.members
-            if member.client_id != self._record.client_id
-            and self._services.authorizer.deliver(
-                self._identity_of(member.client_id, member.session.record), topic, publisher
-            )
-        ]
+        able: list[str] = []
+        unable: list[str] = []
+        for member in group.members if group is not None else ():
+            if member.client_id == self._record.client_id:
+                continue
+            identity = self._identity_of(member.client_id, member.session.record)
+            may_get = self._services.authorizer.deliver(identity, message.topic, message.publisher)
+            is_able = may_get and member.has_room_for(message)
+            (able if is_able else unable).append(member.client_id)
+        return able, unable
 
     def _identity_of(self, client_id: str, record: SessionRecord) -> Identity:
         """Of a connected client its own, but without what it remembers of decisions."""
