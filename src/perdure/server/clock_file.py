@@ -1,7 +1,7 @@
 """The file in the data directory that hands the broker's time to the next process.
 
-It is replaced as a whole and not synced: it is written every minute, and an older one, or none,
-costs no more than the time that some deadlines are late. One with a wrong digit would cost all
+It is replaced as a whole and not synced: it is written every ten seconds, and an older one costs
+no more than the time that some deadlines are late. One with a wrong digit would cost all
 sessions: it has a checksum.
 """
 

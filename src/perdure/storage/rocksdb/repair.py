@@ -88,7 +88,7 @@ class Repair:
         if found.said.files is not None:
             self._tables = dict(found.said.files.tables)
             self._identity = found.said.files.rows
-        self.aside.mkdir(mode=0o700)
+        self.aside.mkdir(mode=0o700, exist_ok=True)
         if found.manifest is None or any(
             damage.file in ("CURRENT", found.manifest.name) for damage in found.damages
         ):
