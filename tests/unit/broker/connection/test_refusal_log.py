@@ -206,6 +206,19 @@ def test_one_address_leaves_lines_for_the_others() -> None:
     assert sim.logged("connection.refused")[-1]["reason"] == "other"
 
 
+def test_what_one_client_repeats_takes_no_lines_from_others_of_its_address() -> None:
+    sim = make_sim()
+    refusals = made(sim, refusals_max=3, refusals_total_max=40)
+    for _ in range(100):
+        refusals.publish(Peer("10.0.0.1", "loud"), 0x87, "no", "t", 1)  # type: ignore[arg-type]
+    refusals.publish(Peer("10.0.0.1", "calm"), 0x87, "no", "t", 1)  # type: ignore[arg-type]
+    told = [line["client_id"] for line in sim.logged("publish.refused")]
+    assert told == ["loud", "loud", "loud", "calm"]
+    refusals.close()
+    (summary,) = sim.logged("refusals.suppressed")
+    assert (summary["suppressed"], summary["most_from"]) == (97, "10.0.0.1")
+
+
 def test_no_limit() -> None:
     sim = make_sim()
     refusals = made(sim, refusals_max=0, refusals_total_max=0)
