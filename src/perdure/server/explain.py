@@ -114,7 +114,8 @@ async def explain_session(
         findings.append(finding)
         matching = fulfilled or matching
     if matching:
-        findings += _explain_rights(topic, message, rules)
+        publisher = await database.open_session(message.publisher) if message.publisher else None
+        findings += _explain_rights(topic, message, rules, publisher)
         findings += _explain_message(stored, matching, message, rules, online=online)
         inbox = await addressed(database, stored, topic)
         if inbox.code == "addressed" or any(sub.group for sub in matching):
@@ -268,13 +269,17 @@ def _explain_content(
     return [], Finding("content", False, "filtered", text)
 
 
-def _explain_rights(topic: str, message: Message, rules: Rules | None) -> list[Finding]:
+def _explain_rights(
+    topic: str, message: Message, rules: Rules | None, stored: StoredSession | None
+) -> list[Finding]:
+    """Whether the publisher, whose session is ``stored``, and the client may have the topic."""
     if rules is None:
         text = "the ACL, bans and limits are those of a running broker: none runs"
         return [Finding("rights", True, "not_checked", text)]
     publisher = message.publisher
     found = []
-    if publisher and not rules.may_publish(publisher, topic):
+    record = None if stored is None else stored.record
+    if publisher and not rules.may_publish(publisher, topic, record):
         text = f"the ACL does not let {publisher} publish to this topic"
         found.append(Finding("rights", False, "publish_denied", text))
     if publisher and rules.mutes(publisher):

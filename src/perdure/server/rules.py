@@ -70,12 +70,20 @@ class Rules:
         """Whether the client may hold a subscription."""
         return self._services.authorizer.subscribe(self._identity, topic_filter)
 
-    def may_publish(self, publisher: str, topic: str) -> bool:
-        """Whether a connected publisher may publish there; True if it is not connected."""
+    def may_publish(self, publisher: str, topic: str, stored: SessionRecord | None) -> bool:
+        """Whether a publisher may publish there.
+
+        Args:
+            publisher: client identifier.
+            topic: where.
+            stored: its session, if it has one; True of one that is not connected either, because
+                nobody knows who it will be.
+        """
         live = self._services.registry.live.get(publisher)
-        if live is None:
+        record = stored if live is None else live.record
+        if record is None:
             return True
-        return self._services.authorizer.publish(self._identity_of(publisher, live.record), topic)
+        return self._services.authorizer.publish(self._identity_of(publisher, record), topic)
 
     def excess(
         self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]

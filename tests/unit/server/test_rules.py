@@ -33,7 +33,16 @@ def test_rights_of_an_offline_client() -> None:
     assert root.may_get("shut", "p")
     assert plain.excess(Message("t", bytes(1000)), 1, False, ()) == (0, 0)
     assert not plain.is_congested()
-    assert plain.may_publish("nobody", "shut")
+    assert plain.may_publish("nobody", "shut", None)
+
+
+def test_rights_of_a_publisher() -> None:
+    """Of one that is offline its session tells the user; of others nobody knows."""
+    services = make_sim("topic write open/#\nuser ann\ntopic write #").live.services
+    rules = Rules(services, offline("a"), lambda _: False)
+    assert not rules.may_publish("p", "shut", offline("p"))
+    assert rules.may_publish("p", "shut", offline("p", "ann"))
+    assert rules.may_publish("p", "shut", None)
 
 
 def test_asking_leaves_no_decision_behind() -> None:
@@ -44,7 +53,7 @@ def test_asking_leaves_no_decision_behind() -> None:
     live.identity.access = None
     rules = Rules(sim.live.services, live.record, lambda _: False)
     assert rules.may_get("open/x", "p")
-    assert not rules.may_publish("a", "shut")
+    assert not rules.may_publish("a", "shut", None)
     assert live.identity.access is None
 
 
@@ -55,8 +64,9 @@ def test_packet_size_and_members() -> None:
         client.connect(packet_size_max=100)
         client.subscribe("$share/g/t")
     rules = Rules(sim.live.services, offline("a"), lambda _: False)
-    assert rules.others("g/t", "t", "p") == ["b", "c"]
-    assert rules.others("h/t", "t", "p") == []
+    assert rules.others("g/t", Message("t", b"", 1)) == (["b", "c"], [])
+    assert rules.others("g/t", Message("t", bytes(200), 1)) == ([], ["b", "c"])
+    assert rules.others("h/t", Message("t", b"", 1)) == ([], [])
     size, limit = rules.excess(Message("t", bytes(200)), 1, False, ())
     assert limit == 100
     assert size > 200
