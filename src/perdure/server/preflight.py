@@ -192,6 +192,9 @@ def _told(findings: list[Finding], path: str) -> Iterator[None]:
         findings.append(Finding(error.path or path, error.message, error.hint, "warning"))
     except PerdureError as error:
         findings.append(Finding(getattr(error, "path", "") or path, error.message, error.hint))
+    except OSError as error:  # a name that is too long, a circle of links
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        findings.append(Finding(path, what, "name another"))
 
 
 def _directory(config: Config) -> Iterator[Finding]:
