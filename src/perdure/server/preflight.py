@@ -370,8 +370,8 @@ def _http(config: Config) -> list[Finding]:
             server_context(TlsSettings(http.certificate, http.private_key, path="http"))
             findings += _certificate("http.certificate", http.certificate)
     tokens = Path(http.token_file or Path(config.storage.path) / TOKEN_FILE)
-    if http.token_file or tokens.exists():
-        with _told(findings, "http.token_file"):
+    with _told(findings, "http.token_file"):
+        if http.token_file or tokens.exists():
             read_tokens(tokens)
     return findings
 
