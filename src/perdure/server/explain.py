@@ -278,6 +278,11 @@ def _explain_rights(
         return [Finding("rights", True, "not_checked", text)]
     publisher = message.publisher
     found = []
+    unfit = rules.unfit(message)
+    if unfit:
+        found.append(
+            Finding("rights", False, "publish_refused", f"no client can publish it: {unfit}")
+        )
     record = None if stored is None else stored.record
     if publisher and not rules.may_publish(publisher, topic, record):
         text = f"the ACL does not let {publisher} publish to this topic"

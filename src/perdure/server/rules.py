@@ -56,7 +56,12 @@ class Rules:
             address=address,
             now_us=services.ban_enforcer.now_us(),
         )
-        return "" if ban is None else f"{ban.kind} {ban.value}"
+        if ban is not None:
+            return f"{ban.kind} {ban.value}"
+        for each in services.ban_enforcer.temporary():
+            if (each.kind, each.value) == ("client_id", self._identity.client_id):
+                return each.reason
+        return ""
 
     def mutes(self, publisher: str) -> bool:
         """Whether a publisher is banned by its identifier: nothing of it is delivered."""
@@ -104,6 +109,10 @@ class Rules:
     def is_recorded(self, message: Message) -> bool:
         """Whether the log takes such a message; else nobody who is offline gets it."""
         return self._services.publish_path.is_recorded(message)
+
+    def unfit(self, message: Message) -> str:
+        """Why the broker takes such a message from nobody; empty = it does."""
+        return self._services.publish_path.unfit(message)
 
     def refusal(self, message: Message) -> int:
         """The reason code with which a publisher is refused now, because the store takes no
