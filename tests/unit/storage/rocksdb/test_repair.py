@@ -17,7 +17,7 @@ from perdure.storage.retained_walk import retained_key
 from perdure.storage.rocksdb import RocksDatabase, keys
 from perdure.storage.rocksdb.directory import DirectoryLock
 from perdure.storage.rocksdb.engine import META, RETAINED, STATE, Engine
-from perdure.storage.rocksdb.frames import Frames
+from perdure.storage.rocksdb.frames import BLOCK_BYTES, Frames
 from perdure.storage.rocksdb.inspection import has_owner, inspect
 from perdure.storage.rocksdb.manifest import TableFile, read_manifest
 from perdure.storage.rocksdb.repair import repair_directory
@@ -92,6 +92,22 @@ def test_a_batch_of_a_log(path: Path) -> None:
     with pytest.raises(StorageCorrupt):
         RocksDatabase.open(path)
     assert repaired(path) == (MESSAGES - 20, 8)
+
+
+@pytest.mark.parametrize("part", ["all", "end"])
+def test_records_of_a_log_that_are_no_batches(path: Path, part: str) -> None:
+    """A manifest has records of the same kind, with checksums that are right."""
+    log, other = largest(path, "*.log"), largest(path, "MANIFEST-*").read_bytes()
+    data = log.read_bytes()
+    if part == "end":
+        data = data[: len(data) // BLOCK_BYTES * BLOCK_BYTES] + other
+    log.write_bytes(other if part == "all" else data)
+    messages, sessions = repaired(path)
+    if part == "all":
+        assert (messages, sessions) == (MESSAGES // 2, 4)
+    else:
+        assert MESSAGES // 2 < messages < MESSAGES
+        assert sessions == 8
 
 
 def test_blocks_of_a_table(path: Path) -> None:
