@@ -154,6 +154,8 @@ class RefusalLog:
         if suppressed < 0:
             return
         values: dict[str, object] = {"address": peer.address, "port": peer.port}
+        if peer.certificate_subject:
+            values["certificate"] = shortened(peer.certificate_subject)
         if packet is not None:
             values["client_id"] = shortened(packet.client_id)
             values["username"] = _name(packet.username)

@@ -131,8 +131,9 @@ def test_who_is_connected_is_told() -> None:
 class Peer:
     """What a line is written about."""
 
-    def __init__(self, address: str, client_id: str = "") -> None:
-        self.peer = msgspec.defstruct("P", ["address", "port", "listener"])(address, 1, "tcp")
+    def __init__(self, address: str, client_id: str = "", subject: str | None = None) -> None:
+        fields = ["address", "port", "listener", "certificate_subject"]
+        self.peer = msgspec.defstruct("P", fields)(address, 1, "tcp", subject)
         self.opening = self.about = None
         self.foreign = ""
         self.session: Any = None
@@ -194,6 +195,14 @@ def test_each_reason_and_each_client_has_its_line() -> None:
             refusals.publish(Peer("10.0.0.1", client_id), 0x87, "no", "t", 1)  # type: ignore[arg-type]
     assert [line["reason"] for line in sim.logged("connection.refused")] == ["a", "b"]
     assert [line["client_id"] for line in sim.logged("publish.refused")] == ["x", "y"]
+
+
+def test_a_certificate_is_named() -> None:
+    sim = make_sim()
+    made(sim).connect(Peer("10.0.0.1", subject="pump-7"), 0x87, "no")  # type: ignore[arg-type]
+    made(sim).connect(Peer("10.0.0.1"), 0x87, "no")  # type: ignore[arg-type]
+    named = [line.get("certificate") for line in sim.logged("connection.refused")]
+    assert named == ["pump-7", None]
 
 
 def test_one_address_leaves_lines_for_the_others() -> None:
