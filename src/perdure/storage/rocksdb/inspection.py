@@ -19,7 +19,7 @@ from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageError
 from perdure.storage.contract import Finding
 from perdure.storage.rocksdb.directory import LOCK_NAME
-from perdure.storage.rocksdb.manifest import forget_files
+from perdure.storage.rocksdb.manifest import Manifest, forget_files
 from perdure.storage.rocksdb.skipping import Gap, SkippingEngine
 from perdure.storage.rocksdb.store import RocksDatabase
 from perdure.storage.rocksdb.survey import Survey, survey
@@ -41,50 +41,75 @@ def inspect(path: Path, config: RocksdbConfig) -> Iterator[Finding]:
         )
     if found.is_garbled:
         return  # nothing says what the tables are, and RocksDB may read such a list for ever
+    lost = list(found.missing_files)
+    opened = path
     with contextlib.ExitStack() as stack:
-        if found.missing_files:
-            # RocksDB opens nothing of which a file is missing: a copy that does not list it.
-            path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perdure-check-")))
-            _link(found, path)
-        try:
-            database = RocksDatabase.open(
-                path, config=config, read_only=True, engine=SkippingEngine
-            )
-        except StorageError as error:
-            # The files say why, and better.
-            if not found.damages:
-                yield Finding("", "", error.message)
-            return
+        while True:
+            if lost:
+                # RocksDB opens nothing of which a file is missing or does not say what it is: a
+                # copy that does not list it.
+                opened = Path(stack.enter_context(_scratch()))
+                _link(found, opened, lost)
+            try:
+                database = RocksDatabase.open(
+                    opened, config=config, read_only=True, engine=SkippingEngine
+                )
+                break
+            except StorageError as error:
+                number = Gap("", b"", b"", error.message).file_number
+                if found.manifest is not None and number in set(found.manifest.files) - set(lost):
+                    lost.append(number)
+                    yield _unopened(found.manifest, number, error.message.replace(f"{opened}/", ""))
+                    continue
+                # The files say why, and better.
+                if not (found.damages or lost):
+                    yield Finding("", "", error.message)
+                return
         stack.callback(database.close)
         yield from database.check()
         engine, generations = database.tables()
-        for gap in _missing(found):
+        for gap in _missing(found, lost):
             yield from explain(gap, engine, generations, database.marks.last_offset)
 
 
-def _link(found: Survey, to: Path) -> None:
-    """Make a directory that has all files but those that are missing or have another length."""
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="perdure-check-")
+
+
+def _unopened(manifest: Manifest, number: int, error: str) -> Finding:
+    """A table file that does not say what it holds: its index or its end is damaged."""
+    table = manifest.files[number]
+    name = manifest.tables.get(table.family, "?")
+    writes = table.last_sequence - table.first_sequence + 1
+    text = f"it cannot be opened ({error}); it holds rows of table {name}, {writes} writes at most"
+    return Finding(table.name, "", text)
+
+
+def _link(found: Survey, to: Path, lost: list[int]) -> None:
+    """Make a directory that has all files but those that cannot be opened."""
     assert found.manifest is not None
-    missing = [found.manifest.files[number] for number in found.missing_files]
-    left_out = {table.name for table in missing} | {found.manifest.name}
+    tables = [found.manifest.files[number] for number in lost]
+    left_out = {table.name for table in tables} | {found.manifest.name}
     for file in found.path.iterdir():
         if file.is_file() and file.name not in left_out:
             (to / file.name).symlink_to(file.resolve())
     shutil.copyfile(found.path / found.manifest.name, to / found.manifest.name)
-    forget_files(to / found.manifest.name, missing)
+    forget_files(to / found.manifest.name, tables)
 
 
-def _missing(found: Survey) -> list[Gap]:
-    """Files that are missing, as parts of their tables that cannot be read."""
+def _missing(found: Survey, lost: list[int]) -> list[Gap]:
+    """Files that cannot be opened, as parts of their tables that cannot be read."""
     if found.manifest is None:
         return []
-    tables = [found.manifest.files[number] for number in found.missing_files]
     names = found.manifest.tables
-    return [
-        Gap(names[t.family], t.smallest, t.largest + b"\0", f"{t.name} is missing or cut")
-        for t in tables
-        if t.family in names
-    ]
+    gaps = []
+    for table in (found.manifest.files[number] for number in lost):
+        if table.family not in names:
+            continue
+        is_whole = table.number not in found.missing_files
+        text = f"{table.name} {'cannot be opened' if is_whole else 'is missing or cut'}"
+        gaps.append(Gap(names[table.family], table.smallest, table.largest + b"\0", text))
+    return gaps
 
 
 def _survey(path: Path) -> Survey:

@@ -6,6 +6,7 @@ broken one.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,8 @@ from perdure.errors import (
 
 _FULL: Final = ("No space left", "Disk quota exceeded", "File too large", "MaxAllowedSpace")
 
+_SUSPICION: Final = re.compile(r"\s+The file \S+ may be corrupted\.$")
+
 REPAIR_HINT: Final = (
     "perdure storage check shows all of it; perdure storage repair says what is lost, keeps the "
     "damaged files and makes the rest a database again; or restore a backup"
@@ -29,7 +32,8 @@ def storage_error(error: Exception) -> StorageError:
     """The error of our own tree that a RocksDB status means."""
     if isinstance(error, StorageError):
         return error
-    text = str(error)
+    # RocksDB suspects the list of tables besides, which is not what it has read.
+    text = _SUSPICION.sub("", str(error))
     if any(part in text for part in _FULL):
         return StorageFull("no space left for the database", hint=text)
     if text.startswith("Corruption"):

@@ -146,8 +146,16 @@ def test_damage_in_files_that_are_about_to_be_merged(path: Path) -> None:
 
 
 def test_a_table_that_does_not_say_what_it_is(path: Path) -> None:
-    """Its end is where RocksDB begins to read."""
-    flip(largest(path, "*.sst"), 0.9999)
+    """Its end is where RocksDB begins to read: what is in it is told as of one that is missing."""
+    table = largest(path, "*.sst")
+    flip(table, 0.9999)
+    problems = {finding.problem: finding for finding in inspect(path, CONFIG)}
+    first = next(iter(problems))
+    assert first.startswith("it cannot be opened (Corruption: ")
+    assert first.split("; ")[-1].startswith("it holds rows of table g00000001.data")
+    assert problems[first].table == table.name
+    assert not any("MANIFEST" in problem for problem in problems)
+    assert any("may miss messages of 't/1/#'" in problem for problem in problems)
     assert repaired(path) == (MESSAGES // 2, 8)
 
 
