@@ -25,7 +25,7 @@ from perdure.storage.rocksdb.store import RocksDatabase
 from perdure.storage.rocksdb.survey import Survey, survey
 from perdure.storage.rocksdb.touched import explain
 
-_ATTEMPTS: Final = 5
+_ATTEMPTS: Final = 6
 """Beside a broker: files come and go while they are looked at."""
 
 
@@ -113,11 +113,15 @@ def _missing(found: Survey, lost: list[int]) -> list[Gap]:
 
 
 def _survey(path: Path) -> Survey:
-    found = survey(path, verify=True)
-    for _ in range(_ATTEMPTS):
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            found = survey(path, verify=True)
+        except FileNotFoundError:
+            if left and has_owner(path):
+                continue
+            raise
         if not (found.damages or found.torn) or not has_owner(path):
             return found
-        found = survey(path, verify=True)
     if found.torn is not None:
         # The broker is writing there.
         found.torn = None

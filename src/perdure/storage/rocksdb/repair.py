@@ -89,6 +89,10 @@ class Repair:
             self._tables = dict(found.said.files.tables)
             self._identity = found.said.files.rows
         self.aside.mkdir(mode=0o700, exist_ok=True)
+        for file in self.path.iterdir():
+            if file.is_symlink() and not file.exists():  # a link to nothing, where RocksDB looks
+                file.replace(self.aside / file.name)
+                self._say(f"{file.name} is a link to nothing, and is put aside")
         if found.manifest is None or any(
             damage.file in ("CURRENT", found.manifest.name) for damage in found.damages
         ):

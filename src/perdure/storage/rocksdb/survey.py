@@ -199,8 +199,15 @@ class Survey:
     def _look_at_logs(self, numbers: list[int], verify: bool) -> None:
         assert self.manifest is not None
         first_log = self.manifest.first_log
-        live = [number for number in numbers if number >= first_log]
-        self.logs = [scan_log(self.path / f"{number:06}.log", verify=verify) for number in live]
+        live = []
+        for number in numbers:
+            if number < first_log:
+                continue
+            try:
+                self.logs.append(scan_log(self.path / f"{number:06}.log", verify=verify))
+            except FileNotFoundError:
+                continue  # a broker has deleted it meanwhile, or it is a link to nothing
+            live.append(number)
         known = dict(self.said.files.logs) if self.said.files is not None else {}
         for number, size in sorted(known.items()):
             if number >= first_log and number not in live and size:

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt, StorageLocked
 from perdure.model import Subscription
 from perdure.storage.retained_walk import retained_key
-from perdure.storage.rocksdb import RocksDatabase, keys
+from perdure.storage.rocksdb import RocksDatabase, inspection, keys
 from perdure.storage.rocksdb.directory import DirectoryLock
 from perdure.storage.rocksdb.engine import META, RETAINED, STATE, Engine
 from perdure.storage.rocksdb.frames import BLOCK_BYTES, Frames
@@ -303,6 +304,32 @@ def test_a_range_that_ends_in_what_cannot_be_read(
     assert list(engine.keys(META, b"d", b"e")) == []
     assert len(engine.gaps) == 1
     engine.close()
+
+
+def test_files_come_and_go_beside_a_broker(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was listed a moment ago may be deleted when it is read."""
+    whole = inspection.survey
+    gone = [FileNotFoundError("MANIFEST-000005")] * 3
+
+    def looked(*args: Any, **kwargs: Any) -> Any:
+        if gone:
+            raise gone.pop()
+        return whole(*args, **kwargs)
+
+    monkeypatch.setattr(inspection, "survey", looked)
+    with pytest.raises(FileNotFoundError):
+        list(inspect(path, CONFIG))
+    lock = DirectoryLock(path)
+    assert list(inspect(path, CONFIG)) == []
+    assert not gone
+    lock.release()
+
+
+def test_a_log_that_is_a_link_to_nothing(path: Path) -> None:
+    log = largest(path, "*.log")
+    log.unlink()
+    log.symlink_to(path / "nowhere")
+    assert repaired(path) == (MESSAGES // 2, 4)
 
 
 def test_everything_is_gone(path: Path) -> None:
