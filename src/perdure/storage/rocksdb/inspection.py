@@ -79,10 +79,8 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 def _unopened(manifest: Manifest, number: int, error: str) -> Finding:
     """A table file that does not say what it holds: its index or its end is damaged."""
     table = manifest.files[number]
-    name = manifest.tables.get(table.family, "?")
-    writes = table.last_sequence - table.first_sequence + 1
-    text = f"it cannot be opened ({error}); it holds rows of table {name}, {writes} writes at most"
-    return Finding(table.name, "", text)
+    holds = table.holds(manifest.tables.get(table.family, "?"))
+    return Finding(table.name, "", f"it cannot be opened ({error}); {holds}")
 
 
 def _link(found: Survey, to: Path, lost: list[int]) -> None:

@@ -59,6 +59,17 @@ class TableFile(NamedTuple):
         """Of the file."""
         return f"{self.number:06}.sst"
 
+    def holds(self, table: str) -> str:
+        """What is in it, for people.
+
+        Args:
+            table: its name.
+        """
+        if not self.level and self.first_sequence:
+            writes = self.last_sequence - self.first_sequence + 1
+            return f"it holds rows of table {table}, {writes} writes at most"
+        return f"it holds rows of table {table}, {self.size} bytes"  # merged: sequences are gone
+
 
 @final
 class Manifest:

@@ -187,12 +187,7 @@ class Survey:
             self.missing_files.append(number)
             state = "it is missing" if size < 0 else f"it has {size} bytes instead of {table.size}"
             name = self.manifest.tables.get(table.family, "?")
-            writes = table.last_sequence - table.first_sequence + 1
-            self.damages.append(
-                Damage(
-                    table.name, f"{state}; it holds rows of table {name}, {writes} writes at most"
-                )
-            )
+            self.damages.append(Damage(table.name, f"{state}; {table.holds(name)}"))
 
     # -- the logs --------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from perdure.storage.rocksdb.frames import Frames
 from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.manifest import (
     Manifest,
+    TableFile,
     current_manifest,
     forget_files,
     read_manifest,
@@ -118,3 +119,12 @@ def test_a_key_that_is_shorter_than_what_stands_behind_each_is_damage() -> None:
         edit += bytes([len(largest)]) + largest + bytes([1, 2, 1])
         with pytest.raises(StorageCorrupt, match="does not decode"):
             Manifest("MANIFEST-000001").apply(edit)
+
+
+def test_what_a_file_holds() -> None:
+    """Files that were merged have no sequences of writes any more."""
+    flushed = TableFile(0, 0, 7, 4096, b"a", b"z", 10, 19)
+    assert flushed.holds("state").endswith("10 writes at most")
+    merged = flushed._replace(level=6, first_sequence=0, last_sequence=0)
+    assert merged.holds("state") == "it holds rows of table state, 4096 bytes"
+    assert merged._replace(level=0).holds("state").endswith("4096 bytes")
