@@ -88,6 +88,7 @@ class Survey:
         self.missing_files: list[int] = []
         self.unlisted: list[str] = []
         self._lacks_logs = False
+        self._names: set[str] = set()
 
     @property
     def is_garbled(self) -> bool:
@@ -117,6 +118,7 @@ class Survey:
         # First: a broker that is running may only get further meanwhile.
         self.said = read_synced(self.path)
         names = {file.name for file in self.path.iterdir()} if self.path.is_dir() else set()
+        self._names = names
         files = {name for name in names if _is_rocksdb(name)}
         claim = self.said.claim
         if RESTORING_NAME in names:
@@ -141,6 +143,18 @@ class Survey:
                 + ", and there are no logs of what they may hold"
             )
             self.damages.insert(0, Damage(self.manifest.name, problem))
+        if any(damage.file in (CURRENT, self.manifest.name) for damage in self.damages):
+            self._doubt_what_is_gone()
+
+    def _doubt_what_is_gone(self) -> None:
+        """A list of tables that is older than the files also lists what was merged or written to
+        tables since: how much of it is lost nobody knows."""
+        gone = [each.file for each in self.damages if each.file not in self._names]
+        if gone:
+            self.damages = [each for each in self.damages if each.file in self._names]
+            others = f", nor are {len(gone) - 1} others" if len(gone) > 1 else ""
+            problem = f"it is not there{others}: merged since the list was written, or missing"
+            self.damages.append(Damage(gone[0], problem))
 
     def _look_at_manifest(self, names: set[str], *, verify: bool) -> bool:
         file = current_manifest(self.path)

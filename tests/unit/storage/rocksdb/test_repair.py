@@ -219,6 +219,25 @@ def test_a_manifest_that_lost_its_end(path: Path, before: int) -> None:
     assert repaired(path) == (MESSAGES, 8)
 
 
+def test_a_list_of_tables_that_is_older_than_the_files(path: Path) -> None:
+    """What it lists and is not there was merged since, or is missing: nobody knows."""
+    manifest, table = largest(path, "MANIFEST-*"), largest(path, "*.sst")
+    noted = read_synced(path)
+    assert noted.files is not None
+    size = manifest.stat().st_size + 1
+    synced = SyncedFile(path)
+    synced.note_files(
+        msgspec.structs.replace(noted.files, manifest=manifest.name, manifest_bytes=size)
+    )
+    synced.close(sync=False)
+    table.unlink()
+    problems = {finding.table: finding.problem for finding in inspect(path, CONFIG)}
+    assert problems[manifest.name] == f"it has {size - 1} bytes, and had {size}"
+    assert problems[table.name].endswith("merged since the list was written, or missing")
+    with pytest.raises(StorageCorrupt, match=manifest.name):
+        RocksDatabase.open(path)
+
+
 def listed(manifest: Path, data: bytes) -> dict[int, TableFile]:
     """The table files that a manifest lists."""
     manifest.write_bytes(data)
