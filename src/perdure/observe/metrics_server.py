@@ -322,6 +322,8 @@ class _Scrape(asyncio.Protocol):
             body = f"{_SAID[status]}\n".encode()
             if status == 401:
                 extra = 'www-authenticate: Bearer realm="perdure"\r\n'
+            elif status == 405:
+                extra = "allow: GET, HEAD\r\n"
             peer = self._transport.get_extra_info("peername")
             log.warning(
                 "metrics.refused",

@@ -90,7 +90,8 @@ class Guard:
         else:
             self._report(scope, status, problem, answering.name)
             problem = msgspec.structs.replace(problem, request_id=answering.name)
-            response = answer(status, problem)
+            allow = error.allow if isinstance(error, ApiError) else ()
+            response = answer(status, problem, allow=allow)
         await response(scope, receive, answering.send)
 
     async def _admit(self, answering: _Answering) -> Found:

@@ -115,6 +115,7 @@ def test_what_is_no_scrape_is_told_so(
     assert counts == {str(status): 1}
     if len(request_bytes) < 9000:
         assert head.split()[1] == str(status)
+        assert ("allow: GET, HEAD" in head) == (status == 405)
     assert ask(server)[0].split()[1] == "200"
 
 
