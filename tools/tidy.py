@@ -14,6 +14,7 @@ generated      error  a generated page that is not what its generator writes
 index          error  a page under docs/ that docs/index.md does not link
 lock           error  a dependency that the lock files do not have, or have in another version
 debug          error  a marker of unfinished work
+decode         error  ``except msgspec.DecodeError``: bytes that are no UTF-8 raise another error
 =============  =====  ====================================================================
 """
 
@@ -53,6 +54,7 @@ KNOWN_HOSTS = {
 _HOST = re.compile(r"\b(?:https?|ftp|git|ssh)://(?:[^\s/@\"'<>]+@)?([A-Za-z0-9.-]+)")
 _MACHINE_PATH = re.compile(r"(?<![\w.~])/(?:home|root|Users|work|mnt|opt)/\w")
 _UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
+_DECODE_ERROR = re.compile(r"^\s*except\b.*\bmsgspec\.DecodeError\b")
 _LOCKED = re.compile(r"^([a-z0-9-]+)==([^\s;]+)", re.MULTILINE)
 _FRAGMENT = re.compile(rf"^(?:\d+|\+[a-z0-9-]+)\.(?:{'|'.join(FRAGMENT_KINDS)})(?:\.\d+)?\.md$")
 _TEXT_SUFFIXES = {
@@ -156,6 +158,8 @@ def check_places(root: Path, files: list[Path]) -> Iterator[Finding]:
                     yield Finding("place", where, f"the host {host}")
             if path.suffix == ".py" and _UNFINISHED.search(line):
                 yield Finding("debug", where, "a marker of unfinished work")
+            if path.suffix == ".py" and _DECODE_ERROR.search(line):
+                yield Finding("decode", where, "catch ValueError, which UnicodeDecodeError is too")
 
 
 def check_fragments(root: Path, files: list[Path]) -> Iterator[Finding]:

@@ -69,7 +69,7 @@ class AsyncAdmin:
             async with asyncio.timeout(self._timeout_s), self._turns:
                 text = await self._exchange(line)
             answer = msgspec.json.decode(text, type=Answer)
-        except (OSError, TimeoutError, ValueError, msgspec.DecodeError) as error:
+        except (OSError, TimeoutError, ValueError) as error:
             raise Refused(
                 "broker_unavailable", "the broker does not answer", hint=str(error)
             ) from error

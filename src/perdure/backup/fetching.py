@@ -102,7 +102,7 @@ def _connect(url: str, ca_file: str) -> http.client.HTTPConnection:
 def _refused(url: str, answer: http.client.HTTPResponse) -> ConfigError | StorageUnavailable:
     try:
         problem = msgspec.json.decode(answer.read(_PROBLEM_BYTES_MAX), type=_Problem)
-    except (msgspec.DecodeError, OSError, http.client.HTTPException):
+    except (ValueError, OSError, http.client.HTTPException):
         problem = _Problem()
     text = f"{url} answers {answer.status}: {problem.message or answer.reason}"
     if answer.status in _REFUSALS:

@@ -149,7 +149,7 @@ def decode_manifest(data: bytes, name: str) -> BackupManifest:
                 hint="use the release that made the backup, or a later one",
             )
         manifest = msgspec.json.decode(text, type=BackupManifest)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise StorageCorrupt(f"{name} does not decode: {error}") from error
     for file in manifest.files:
         _check(file, name)
@@ -180,7 +180,7 @@ def check_marker(data: bytes, where: str) -> None:
     try:
         found = msgspec.json.decode(data, type=dict[str, str | int])
         version = found["format"]
-    except (msgspec.DecodeError, KeyError):
+    except (ValueError, KeyError):
         version = 0
     if not isinstance(version, int) or version < 1:
         raise StorageCorrupt(f"{where}: {MARKER} does not say what it is")

@@ -200,7 +200,7 @@ def _read(path: Path) -> list[Result]:
         return msgspec.json.decode(content, type=Comparison).runs
     except msgspec.ValidationError:
         pass
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise CommandFailed(f"{path} is not a record: {error}", ExitCode.DATA) from error
     try:
         return [msgspec.json.decode(content, type=Result)]

@@ -83,7 +83,7 @@ def load_contexts() -> Contexts:
         raise CommandFailed(
             f"cannot read {path}: {error.strerror}", ExitCode.NOT_PERMITTED
         ) from error
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise CommandFailed(f"{path} is damaged: {error}", ExitCode.DATA) from error
 
 

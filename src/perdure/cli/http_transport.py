@@ -101,7 +101,7 @@ class HttpTransport:
     def _problem(self, status: int, answer: bytes) -> Problem:
         try:
             found = msgspec.json.decode(answer, type=_Wire)
-        except msgspec.DecodeError:
+        except ValueError:
             raise self._away(f"status {status}, and no answer of Perdure's API") from None
         hint = str(found.details.get("hint", ""))
         if status == _UNAUTHORIZED:

@@ -205,7 +205,7 @@ def _load(path: Path, filters: tuple[str, ...], prefix: str) -> Progress | None:
         return None
     except OSError as error:
         raise StorageUnavailable(f"cannot read {path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"{path} is no progress of a replay: {error}", path="progress") from None
     if (found.filters, found.prefix) != (tuple(sorted(filters)), prefix):
         raise ConfigError(

@@ -192,7 +192,7 @@ def _devices(file: Path, kind: str) -> list[Route]:
         for number, line in enumerate(lines, 1):
             try:
                 each = decoder.decode(line[:_LINE_BYTES_MAX])
-            except msgspec.DecodeError as error:
+            except ValueError as error:
                 raise ConfigError(f"{file}, line {number}: {error}", path="subscriptions") from None
             if each.qos and not each.group and not each.filter.startswith("$share/"):
                 found.append(Route(kind, each.client_id, each.filter, each.qos))

@@ -27,14 +27,17 @@ def repair(storage: StorageConfig, yes: bool) -> int:
     the data directory. The broker must not run.
     """
     path = database_directory(storage)
+    from perdure.server.own_files import damaged_files, put_aside
     from perdure.storage.rocksdb.inspection import inspect
     from perdure.storage.rocksdb.repair import repair_directory
 
-    found = Counter((each.table, each.problem) for each in inspect(path, storage.rocksdb))
+    beside = list(damaged_files(path))
+    rows = list(inspect(path, storage.rocksdb))
+    found = Counter((each.table, each.problem) for each in (*beside, *rows))
     for (table, problem), count in islice(found.items(), FINDINGS_SHOWN_MAX):
         where = f"{table}: " if table else ""
-        rows = f" ({count} rows)" if count > 1 else ""
-        click.echo(f"{where}{problem}{rows}", err=True)
+        times = f" ({count} rows)" if count > 1 else ""
+        click.echo(f"{where}{problem}{times}", err=True)
     if len(found) > FINDINGS_SHOWN_MAX:
         click.echo(f"... and {len(found) - FINDINGS_SHOWN_MAX} more", err=True)
     if not found:
@@ -47,8 +50,12 @@ def repair(storage: StorageConfig, yes: bool) -> int:
     )
     confirm(f"Repair {path}?", yes=yes)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    aside = repair_directory(
-        path, storage.rocksdb, stamp=stamp, say=lambda text: click.echo(text, err=True)
-    )
+    aside = path / f"damaged-{stamp}"
+    if beside:
+        put_aside(path, [each.table for each in beside], aside)
+    if rows:
+        repair_directory(
+            path, storage.rocksdb, stamp=stamp, say=lambda text: click.echo(text, err=True)
+        )
     click.echo(f"{path}: repaired; what was damaged is in {aside}", err=True)
     return ExitCode.OK

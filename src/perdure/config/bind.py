@@ -233,6 +233,8 @@ def _int(value: object, shape: FieldType) -> int:
 def _text(value: object, shape: FieldType) -> str:
     if not isinstance(value, str):
         raise ValueError(f"expected text, got {value!r}; put it in quotes")
+    if "\0" in value:
+        raise ValueError(f"no text has U+0000 in it, got {value!r}")
     if shape.choices and value not in shape.choices:
         close = difflib.get_close_matches(value, shape.choices, n=1)
         guess = f"; did you mean {close[0]}?" if close else ""

@@ -118,7 +118,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise ConfigError(
             f"{path}: {error}", hint="without this file, settings are as configured"
         ) from error

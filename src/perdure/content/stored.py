@@ -91,7 +91,7 @@ def from_message(message: Message) -> tuple[str, StoredFilter]:
     name = message.topic.removeprefix(FILTERS_PREFIX)
     try:
         return name, msgspec.json.decode(message.payload, type=StoredFilter)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise StorageCorrupt(f"the content filter {name!r} does not decode: {error}") from error
 
 

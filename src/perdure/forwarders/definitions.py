@@ -79,7 +79,7 @@ def load(path: Path | None) -> Definitions:
         if len(data) > FILE_BYTES_MAX:
             raise ConfigError(f"{path} is larger than {FILE_BYTES_MAX} bytes", path="forwarders")
         return msgspec.json.decode(data, type=Definitions)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise ConfigError(
             f"{path}: {error}", path="forwarders", hint="restore it from a backup, or move it away"
         ) from error

@@ -119,7 +119,7 @@ class ClusterKeeper:
         for name, value in self._kept.items():
             try:
                 kept = msgspec.json.decode(value, type=_Kept)
-            except msgspec.DecodeError as error:
+            except ValueError as error:
                 log.error("forwarder.unknown", forwarder=name, reason=str(error))
                 continue
             if kept.settings is not None:

@@ -19,6 +19,7 @@ def origin_of(config: Config) -> str:
 
     Raises:
         ConfigError: the file cannot be used.
+        StorageCorrupt: it is damaged.
     """
     key = secrets.token_bytes(KEY_BYTES)
     if config.storage.traits.is_kept:

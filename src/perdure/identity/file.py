@@ -31,6 +31,11 @@ from perdure.admin.audit import AuditRecord
 from perdure.errors import StorageCorrupt, StorageFull, StorageUnavailable
 
 FILE_NAME: Final = "identity.db"
+
+DAMAGED_HINT: Final = (
+    "put it back from a backup; or perdure storage repair puts it aside, and users and keys are to "
+    "be made anew"
+)
 VERSION: Final = 1
 BUSY_MS: Final = 5_000
 
@@ -175,4 +180,24 @@ def translated() -> Iterator[None]:
             raise StorageFull("the disk of identity.db is full") from None
         raise StorageUnavailable(f"identity.db cannot be used: {error}") from None
     except sqlite3.Error as error:
-        raise StorageCorrupt(f"identity.db is damaged: {error}") from None
+        raise StorageCorrupt(f"{FILE_NAME} is damaged: {error}", hint=DAMAGED_HINT) from None
+
+
+def damage_of(directory: Path) -> str:
+    """What is wrong with the file of a data directory; empty = nothing, or there is none.
+
+    Beside a broker, too. Changes nothing.
+    """
+    path = directory / FILE_NAME
+    if not path.exists():
+        return ""
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        ) as rows:
+            (found,) = rows.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.OperationalError:
+        return ""  # in use, or not readable by this user
+    except sqlite3.Error as error:
+        return str(error)
+    return "" if found == "ok" else str(found)

@@ -107,7 +107,7 @@ def load_state(place: Path | str, store: Store = LOCAL) -> ArchiveState | None:
         if version > VERSION:
             raise FormatTooNew(f"{path} has version {version}; this release reads {VERSION}")
         return msgspec.json.decode(data, type=ArchiveState)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise StorageCorrupt(f"{path} is damaged: {error}") from error
 
 

@@ -70,7 +70,7 @@ def _position(value: object) -> StreamPosition | None:
     try:
         data = msgspec.json.decode(value) if isinstance(value, str | bytes) else value
         return parse_position(data) if isinstance(data, Mapping) else None
-    except (msgspec.DecodeError, StorageCorrupt):
+    except (ValueError, StorageCorrupt):
         return None
 
 

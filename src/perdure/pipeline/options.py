@@ -322,7 +322,7 @@ def _filter_sets(text: str) -> FilterSets:
     if text.startswith("["):
         try:
             filters = msgspec.json.decode(text, type=list[str])
-        except msgspec.DecodeError as error:
+        except ValueError as error:
             raise ConfigError(
                 f"topic: expected a filter or a JSON array of filters: {error}", path="topic"
             ) from error

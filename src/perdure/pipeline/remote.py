@@ -145,7 +145,7 @@ class RemoteLog:
             self._patience.reset()
             try:
                 return msgspec.json.decode(body, type=kind)
-            except msgspec.DecodeError:
+            except ValueError:
                 raise _not_perdure(self.remote) from None
 
 
@@ -211,7 +211,7 @@ def fetch_cursors(remote: Remote) -> Cursors:
                 return msgspec.json.decode(_body(each, response), type=Cursors)
         except Unreachable as away:
             problem = str(away)
-        except msgspec.DecodeError:
+        except ValueError:
             raise _not_perdure(each) from None
     raise StorageUnavailable(problem)
 
@@ -331,7 +331,7 @@ def _refusal(remote: Remote, response: http.client.HTTPResponse) -> Exception:
     """What a status other than 200 means."""
     try:
         problem = msgspec.json.decode(_body(remote, response), type=Problem)
-    except msgspec.DecodeError:
+    except ValueError:
         if response.status in _AWAY:
             # Too many connections, or a proxy before a broker that is being restarted.
             return Unreachable(f"{remote.url} is not available now ({response.status})")

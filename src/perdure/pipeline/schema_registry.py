@@ -43,7 +43,7 @@ def fetcher(rule: Rule) -> Fetch:
             raise StorageUnavailable(
                 f"schema registry {rule.registry} answered {error.code}"
             ) from None
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, ValueError) as error:
             raise StorageUnavailable(f"schema registry {rule.registry}: {error}") from None
         if answer.schemaType != "AVRO":
             raise KeyError(f"schema {number} is {answer.schemaType}, and Avro was declared")

@@ -103,7 +103,7 @@ def read_tables(path: Path) -> list[str]:
     """
     try:
         found = msgspec.json.decode(path.read_bytes(), type=_TablesFile).tables
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise ConfigError(
             f"{path}: {error}", path="tables", hint='expected {"tables": {"name": "pattern"}}'
         ) from error

@@ -9,13 +9,13 @@ import random
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias, final
+from typing import TypeAlias, final
 
 from perdure import __version__
 from perdure.broker.access.revoking import revoke
 from perdure.broker.auth.bans import BanList
 from perdure.broker.auth.control import AccessControl, AccessFiles, read_files
-from perdure.broker.auth.key_file import KEY_BYTES, load_or_create_key
+from perdure.broker.auth.key_file import KEY_BYTES, KEY_FILE, load_or_create_key
 from perdure.broker.broker import Broker
 from perdure.clock import SystemClock
 from perdure.config.live_settings import LiveSettings
@@ -63,9 +63,6 @@ log = get_logger("server")
 
 Store: TypeAlias = Database | RemoteStore | ClusterStore
 """The database, with what has to be closed beside it."""
-
-KEY_FILE: Final = "broker.key"
-"""In the data directory: the secret behind answers for unknown users."""
 
 
 @final

@@ -149,5 +149,5 @@ class BackupPart:
                 await process.wait()
         try:
             return msgspec.json.decode(line, type=Report)
-        except msgspec.DecodeError:
+        except ValueError:
             return Report(error=f"the process that makes backups ended with {code}")

@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 from typing import Final, final
 
-import msgspec
-
 from perdure.broker.access.ban_enforcer import BanEnforcer
 from perdure.broker.auth.bans import Ban, BanList, ban_line, ban_of
 from perdure.broker.cluster.notices import Notices
@@ -58,7 +56,7 @@ class ClusterBans:
             return
         try:
             self._shared[name] = ban_of(value.decode())
-        except (ConfigError, ValueError, msgspec.DecodeError) as error:
+        except (ConfigError, ValueError) as error:
             # A later release may know more kinds; what is banned by them is that one's.
             log.error("ban.unknown", name=name, reason=str(error), hint="upgrade this node")
 

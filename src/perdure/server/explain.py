@@ -8,7 +8,7 @@ recorded on the topic.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -114,7 +114,8 @@ async def explain_session(
         findings.append(finding)
         matching = fulfilled or matching
     if matching:
-        findings += _explain_rights(topic, message, rules)
+        publisher = await database.open_session(message.publisher) if message.publisher else None
+        findings += _explain_rights(topic, message, rules, publisher)
         findings += _explain_message(stored, matching, message, rules, online=online)
         inbox = await addressed(database, stored, topic)
         if inbox.code == "addressed" or any(sub.group for sub in matching):
@@ -185,9 +186,13 @@ def _explain_subscriptions(
     best = max(sub.qos for sub in matching)
     names = ", ".join(sub.name for sub in matching)
     found = [Finding("subscription", True, "match", f"matched by {names} with QoS {best}")]
-    if all(sub.group for sub in matching):
-        found += _explain_group(matching, topic, message, rules, online=online)
-    elif best == 0:
+    own = [sub for sub in matching if not sub.group]
+    waits = any(sub.qos for sub in own)
+    if not own or (len(own) < len(matching) and not online and not waits):
+        # A group's messages wait in the log, whatever the QoS of its members.
+        shared = [sub for sub in matching if sub.group]
+        found += _explain_group(shared, message, rules, online=online)
+    elif not waits:
         text = "subscribed with QoS 0: what comes while the client is offline is not kept for it"
         found.append(Finding("subscription", online, "qos0", text))
     backfilled = [sub for sub in matching if sub.backfill is not None]
@@ -199,30 +204,39 @@ def _explain_subscriptions(
 
 def _explain_group(
     matching: Sequence[Subscription],
-    topic: str,
     message: Message,
     rules: Rules | None,
     *,
     online: bool,
 ) -> list[Finding]:
-    """All subscriptions that match are shared ones."""
+    """Nothing but these shared subscriptions brings the message to the client."""
     text = "the subscription is shared: each message goes to one member of the group only"
     found = [Finding("subscription", True, "shared", text)]
     if rules is None:
         return found
-    others = [rules.others(sub.group_key, topic, message.publisher) for sub in matching]
-    if not all(others):
-        return found  # of one group at least it is the only member that can be given it
-    names = sorted({name for group in others for name in group})
-    also = "" if len(names) <= MEMBERS_NAMED_MAX else f" and {len(names) - MEMBERS_NAMED_MAX} more"
-    text = f"{', '.join(names[:MEMBERS_NAMED_MAX])}{also}"
-    if online:
-        text = f"one member of the group gets it: this client, or {text}"
+    others = [rules.others(sub.group_key, message) for sub in matching]
+    if not online and all(able or unable for able, unable in others):
+        names = _names(name for able, _ in others for name in able)
+        if names:
+            text = f"the client is offline, and the group's messages go to {names}"
+            found.append(Finding("subscription", False, "shared_elsewhere", text))
+        else:
+            names = _names(name for _, unable in others for name in unable)
+            text = f"the client is offline, and passed over is what no connected member ({names})"
+            text += " may read or has room for in its Maximum Packet Size"
+            found.append(Finding("subscription", False, "passed_over", text))
+    elif online and all(able for able, _ in others):  # else it is the only one of a group
+        names = _names(name for able, _ in others for name in able)
+        text = f"one member of the group gets it: this client, or {names}"
         found.append(Finding("subscription", True, "shared_with_others", text))
-    else:
-        text = f"the client is offline, and the group's messages go to {text}"
-        found.append(Finding("subscription", False, "shared_elsewhere", text))
     return found
+
+
+def _names(members: Iterable[str]) -> str:
+    """Some client identifiers of many."""
+    names = sorted(set(members))
+    also = "" if len(names) <= MEMBERS_NAMED_MAX else f" and {len(names) - MEMBERS_NAMED_MAX} more"
+    return f"{', '.join(names[:MEMBERS_NAMED_MAX])}{also}"
 
 
 def _near_misses(current: Sequence[Subscription], topic: str) -> list[str]:
@@ -255,13 +269,22 @@ def _explain_content(
     return [], Finding("content", False, "filtered", text)
 
 
-def _explain_rights(topic: str, message: Message, rules: Rules | None) -> list[Finding]:
+def _explain_rights(
+    topic: str, message: Message, rules: Rules | None, stored: StoredSession | None
+) -> list[Finding]:
+    """Whether the publisher, whose session is ``stored``, and the client may have the topic."""
     if rules is None:
         text = "the ACL, bans and limits are those of a running broker: none runs"
         return [Finding("rights", True, "not_checked", text)]
     publisher = message.publisher
     found = []
-    if publisher and not rules.may_publish(publisher, topic):
+    unfit = rules.unfit(message)
+    if unfit:
+        found.append(
+            Finding("rights", False, "publish_refused", f"no client can publish it: {unfit}")
+        )
+    record = None if stored is None else stored.record
+    if publisher and not rules.may_publish(publisher, topic, record):
         text = f"the ACL does not let {publisher} publish to this topic"
         found.append(Finding("rights", False, "publish_denied", text))
     if publisher and rules.mutes(publisher):
@@ -287,7 +310,9 @@ def _explain_message(
         text = "published by the client itself, which asked for no local messages"
         return [Finding("message", False, "no_local", text)]
     found = []
-    if not options.qos and not online and max(sub.qos for sub in matching):
+    # A group's messages wait in the log, whatever the QoS of its members.
+    waits = not online and any(sub.qos or sub.group for sub in matching)
+    if waits and not message.qos:
         text = "published with QoS 0: that is not kept for a client that is offline"
         found.append(Finding("message", False, "qos0", text))
     elif options.qos < message.qos:
@@ -295,7 +320,7 @@ def _explain_message(
         found.append(Finding("message", True, "downgraded", text))
     if rules is None:
         return found
-    if options.qos and not online and not rules.is_recorded(message):
+    if waits and message.qos and not rules.is_recorded(message):
         text = "the topic is not recorded (storage.record): nothing is kept for who is offline"
         found.append(Finding("message", False, "not_recorded", text))
     if rules.refusal(message):

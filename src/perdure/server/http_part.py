@@ -296,7 +296,7 @@ class HttpPart:
         try:
             fields = msgspec.json.decode(line, type=dict[str, Any])
             event = str(fields.pop("event"))
-        except (msgspec.DecodeError, KeyError):
+        except (ValueError, KeyError):
             return
         if event == "http.ready":
             if not ready.done():

@@ -28,7 +28,7 @@ def open_to_others(config: Config) -> Iterator[tuple[str, str, str]]:
     Yields:
         The setting that names it, the path with its mode, and the remedy.
     """
-    if config.storage.traits.is_kept and Path(config.storage.path).is_dir():
+    if config.storage.traits.is_kept:
         yield from _look("storage.path", config.storage.path, GROUP_OR_OTHERS, "chmod 700")
     auth = config.auth
     for name, path in (
@@ -51,8 +51,11 @@ def open_to_others(config: Config) -> Iterator[tuple[str, str, str]]:
 
 def _look(name: str, path: str, mask: int, remedy: str) -> Iterator[tuple[str, str, str]]:
     try:
-        mode = stat.S_IMODE(Path(path).stat().st_mode)
+        found = Path(path).stat().st_mode
     except OSError:
         return  # whoever opens it says what is wrong
+    mode = stat.S_IMODE(found)
+    if mask == GROUP_OR_OTHERS and not stat.S_ISDIR(found):
+        return  # the data directory is a file: that is another problem
     if mode & mask:
         yield name, f"{path} ({mode:04o})", f"{remedy} {path}"

@@ -192,6 +192,9 @@ def _told(findings: list[Finding], path: str) -> Iterator[None]:
         findings.append(Finding(error.path or path, error.message, error.hint, "warning"))
     except PerdureError as error:
         findings.append(Finding(getattr(error, "path", "") or path, error.message, error.hint))
+    except OSError as error:  # a name that is too long, a circle of links
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        findings.append(Finding(path, what, "name another"))
 
 
 def _directory(config: Config) -> Iterator[Finding]:
@@ -367,8 +370,8 @@ def _http(config: Config) -> list[Finding]:
             server_context(TlsSettings(http.certificate, http.private_key, path="http"))
             findings += _certificate("http.certificate", http.certificate)
     tokens = Path(http.token_file or Path(config.storage.path) / TOKEN_FILE)
-    if http.token_file or tokens.exists():
-        with _told(findings, "http.token_file"):
+    with _told(findings, "http.token_file"):
+        if http.token_file or tokens.exists():
             read_tokens(tokens)
     return findings
 

@@ -56,7 +56,12 @@ class Rules:
             address=address,
             now_us=services.ban_enforcer.now_us(),
         )
-        return "" if ban is None else f"{ban.kind} {ban.value}"
+        if ban is not None:
+            return f"{ban.kind} {ban.value}"
+        for each in services.ban_enforcer.temporary():
+            if (each.kind, each.value) == ("client_id", self._identity.client_id):
+                return each.reason
+        return ""
 
     def mutes(self, publisher: str) -> bool:
         """Whether a publisher is banned by its identifier: nothing of it is delivered."""
@@ -70,12 +75,20 @@ class Rules:
         """Whether the client may hold a subscription."""
         return self._services.authorizer.subscribe(self._identity, topic_filter)
 
-    def may_publish(self, publisher: str, topic: str) -> bool:
-        """Whether a connected publisher may publish there; True if it is not connected."""
+    def may_publish(self, publisher: str, topic: str, stored: SessionRecord | None) -> bool:
+        """Whether a publisher may publish there.
+
+        Args:
+            publisher: client identifier.
+            topic: where.
+            stored: its session, if it has one; True of one that is not connected either, because
+                nobody knows who it will be.
+        """
         live = self._services.registry.live.get(publisher)
-        if live is None:
+        record = stored if live is None else live.record
+        if record is None:
             return True
-        return self._services.authorizer.publish(self._identity_of(publisher, live.record), topic)
+        return self._services.authorizer.publish(self._identity_of(publisher, record), topic)
 
     def excess(
         self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
@@ -97,6 +110,10 @@ class Rules:
         """Whether the log takes such a message; else nobody who is offline gets it."""
         return self._services.publish_path.is_recorded(message)
 
+    def unfit(self, message: Message) -> str:
+        """Why the broker takes such a message from nobody; empty = it does."""
+        return self._services.publish_path.unfit(message)
+
     def refusal(self, message: Message) -> int:
         """The reason code with which a publisher is refused now, because the store takes no
         messages; 0 = it takes them."""
@@ -106,19 +123,20 @@ class Rules:
         """Whether the client's connection takes no more now: QoS 0 is dropped."""
         return self._live is not None and self._live.sender.congested
 
-    def others(self, group_key: str, topic: str, publisher: str) -> list[str]:
-        """Connected members of a group, besides the client, that may be given a message."""
+    def others(self, group_key: str, message: Message) -> tuple[list[str], list[str]]:
+        """Connected members of a group besides the client: those that may be given a message, and
+        all others."""
         group = self._services.shared_subscriptions.groups.get(group_key)
-        if group is None:
-            return []
-        return [
-            member.client_id
-            for member in group.members
-            if member.client_id != self._record.client_id
-            and self._services.authorizer.deliver(
-                self._identity_of(member.client_id, member.session.record), topic, publisher
-            )
-        ]
+        able: list[str] = []
+        unable: list[str] = []
+        for member in group.members if group is not None else ():
+            if member.client_id == self._record.client_id:
+                continue
+            identity = self._identity_of(member.client_id, member.session.record)
+            may_get = self._services.authorizer.deliver(identity, message.topic, message.publisher)
+            is_able = may_get and member.has_room_for(message)
+            (able if is_able else unable).append(member.client_id)
+        return able, unable
 
     def _identity_of(self, client_id: str, record: SessionRecord) -> Identity:
         """Of a connected client its own, but without what it remembers of decisions."""

@@ -312,7 +312,7 @@ def decode_record(decoder: msgspec.msgpack.Decoder[_Record], name: str, value: b
         raise _wrong_version(name, value[0] if value else 0)
     try:
         return decoder.decode(memoryview(value)[1:])
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise StorageCorrupt(f"{name} record does not decode: {error}") from error
 
 

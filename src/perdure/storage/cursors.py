@@ -160,7 +160,7 @@ def load_cursors(data: Path) -> tuple[list[PipelineCursor], list[str]]:
             cursor = msgspec.json.decode(path.read_bytes(), type=PipelineCursor)
         except FileNotFoundError:
             continue
-        except (OSError, msgspec.DecodeError):
+        except (OSError, ValueError):
             broken.append(path.name.partition(".")[0])
             continue
         if cursor.version > _VERSION:

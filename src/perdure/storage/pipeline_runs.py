@@ -141,6 +141,6 @@ def load_reports(data: Path) -> list[PipelineRun]:
     for path in listed(data, f"*.{SUFFIX}"):
         try:
             found.append(msgspec.json.decode(path.read_bytes(), type=PipelineRun))
-        except (OSError, msgspec.DecodeError):
+        except (OSError, ValueError):
             continue
     return sorted(found, key=lambda each: (each.name, each.place))

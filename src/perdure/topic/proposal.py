@@ -92,7 +92,7 @@ def parse_proposal(data: bytes) -> Proposal:
     """
     try:
         found = msgspec.json.decode(data, type=Proposal)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise ConfigError(
             f"this is no proposal: {error}",
             path="proposal",

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Final, final
 
-import msgspec
-
 from perdure.admin.client import AsyncAdmin
 from perdure.admin.problems import Refused
 from perdure.admin.records.node import GetStats, Stats
@@ -42,7 +40,7 @@ class Health:
                 try:
                     async with asyncio.timeout(TIMEOUT_S):
                         self._stats = await self._admin.call(GetStats())
-                except (Refused, TimeoutError, msgspec.DecodeError):
+                except (Refused, TimeoutError, ValueError):
                     self._stats = None
                 self._asked_s = self._clock()
             return self._stats

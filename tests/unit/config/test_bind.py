@@ -121,6 +121,7 @@ def test_values(value: object, shape: FieldType, result: object) -> None:
         (1, BOOL, "expected true or false"),
         ("maybe", BOOL, "expected true or false"),
         (5, TEXT, "put it in quotes"),
+        ("a\0b", TEXT, r"U\+0000"),
         ("fsnyc", CHOICE, "one of memory, os, fsync.*did you mean fsync"),
         (None, TEXT, "has no value"),
         (None, INT, "has no value"),

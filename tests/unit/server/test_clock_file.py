@@ -31,6 +31,26 @@ def test_a_damaged_file_is_told_and_no_more(tmp_path: Path, content: bytes) -> N
     assert [entry["event"] for entry in told] == ["clock.file_unreadable"]
 
 
+def test_no_flipped_bit_is_taken_for_another_time(tmp_path: Path) -> None:
+    """With a clock that is years ahead every session would have expired."""
+    path = tmp_path / CLOCK_FILE
+    ClockFile(tmp_path).save(ClockState(1_795_747_691_563_672, -2, [(3, 4)]))
+    data = path.read_bytes()
+    for bit in range(8 * len(data)):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with capture_logs():
+            assert ClockFile(tmp_path).load() is None, bytes(damaged)
+
+
+def test_a_file_of_a_release_without_checksums(tmp_path: Path) -> None:
+    (tmp_path / CLOCK_FILE).write_bytes(b'{"steady_us":5,"skew_us":-6,"earlier":[[7,8]]}')
+    found = ClockFile(tmp_path).load()
+    assert found is not None
+    assert (found.steady_us, found.skew_us, found.earlier) == (5, -6, [(7, 8)])
+
+
 def test_a_directory_that_takes_nothing_is_told_once(tmp_path: Path) -> None:
     file = ClockFile(tmp_path / "gone")
     with capture_logs() as told:

@@ -225,3 +225,39 @@ def test_the_verdict_on_the_last_message_that_was_published(seed: int) -> None:
     came = run.come_back_acknowledging() and run.got(payload)
     if verdict != "too_large":
         assert came == (verdict in HELD_UP), run.story
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_groups_whose_members_come_and_go(seed: int) -> None:
+    """The reader's group may have another member, which may have no right or no room."""
+    run = Situation(2000 + seed)
+    chance = run.chance
+    for client in run.publishers.values():
+        client.connect()
+    run.other.connect(packet_size_max=chance.choice((None, 60)))
+    for _ in range(chance.choice((1, 1, 2))):
+        name = f"$share/g/{chance.choice(FILTERS)}"
+        run.reader.subscribe(name, qos=chance.choice((0, 1, 2)))
+        if chance.random() < 0.7:
+            run.other.subscribe(name, qos=chance.choice((0, 1, 2)))
+        run.story.append(name)
+    if chance.random() < 0.4:
+        run.reader.subscribe(chance.choice(FILTERS), qos=chance.choice((0, 0, 1)))
+    is_away = chance.random() < 0.7
+    if is_away:
+        run.go_away()
+    topic, qos, size = chance.choice(TOPICS), chance.choice((0, 1, 1)), chance.choice((8, 70))
+    verdict = run.explain(topic, What(publisher="p", qos=qos, size=size))
+    payload = run.publish("p", topic, qos, size)
+    at_once = run.got(payload)
+    if verdict == "shared":
+        assert at_once != run.got(payload, run.other), run.story
+        return
+    assert at_once == (verdict == "delivered"), run.story
+    if is_away:
+        came = run.come_back_acknowledging() and run.got(payload)
+        assert came == (verdict == "offline"), run.story
+        services = run.sim.live.services
+        may = services.authorizer.publish(services.registry.live["p"].identity, topic)
+        if may and verdict in {"shared_elsewhere", "passed_over"}:
+            assert run.got(payload, run.other) == (verdict == "shared_elsewhere"), run.story

@@ -22,6 +22,7 @@ from perdure.config.schema import (
     Listener,
     ListenersConfig,
     MetricsConfig,
+    PostgresConfig,
     RedisConfig,
     RetentionConfig,
     StorageConfig,
@@ -111,6 +112,20 @@ def test_all_of_it_is_told_at_once(made: Callable[..., Config], tmp_path: Path) 
     assert warnings == []
     with pytest.raises(ConfigError, match=r"auth.password_file: .*\(and 5 more\)"):
         look(config, ports=False).ready()
+
+
+def test_a_name_that_no_file_can_have(made: Callable[..., Config], tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 300)
+    problems, _ = told(made(storage=StorageConfig(path=str(path))))
+    assert problems[0] == f"storage.path: {path}: File name too long"
+    assert all(problem.endswith("File name too long") for problem in problems)
+
+
+def test_a_url_of_no_postgres(made: Callable[..., Config]) -> None:
+    pytest.importorskip("asyncpg")
+    storage = StorageConfig(backend="postgres", postgres=PostgresConfig(url="foo"))
+    problems, _ = told(made(storage=storage))
+    assert problems == ["storage.postgres.url: is no URL of PostgreSQL"]
 
 
 def test_a_key_that_belongs_to_another_certificate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from perdure.broker.auth.acl import AclAuthorizer
 from perdure.broker.auth.acl_rules import AclRules
 from perdure.broker.auth.grant import grant_of
-from perdure.config.schema import Config
+from perdure.config.schema import Config, LimitsConfig, MqttConfig
 from perdure.model import Message, SessionRecord
 from perdure.server.rules import Rules
 from tests.support.sim_broker import SimBroker
@@ -33,7 +33,16 @@ def test_rights_of_an_offline_client() -> None:
     assert root.may_get("shut", "p")
     assert plain.excess(Message("t", bytes(1000)), 1, False, ()) == (0, 0)
     assert not plain.is_congested()
-    assert plain.may_publish("nobody", "shut")
+    assert plain.may_publish("nobody", "shut", None)
+
+
+def test_rights_of_a_publisher() -> None:
+    """Of one that is offline its session tells the user; of others nobody knows."""
+    services = make_sim("topic write open/#\nuser ann\ntopic write #").live.services
+    rules = Rules(services, offline("a"), lambda _: False)
+    assert not rules.may_publish("p", "shut", offline("p"))
+    assert rules.may_publish("p", "shut", offline("p", "ann"))
+    assert rules.may_publish("p", "shut", None)
 
 
 def test_asking_leaves_no_decision_behind() -> None:
@@ -44,7 +53,7 @@ def test_asking_leaves_no_decision_behind() -> None:
     live.identity.access = None
     rules = Rules(sim.live.services, live.record, lambda _: False)
     assert rules.may_get("open/x", "p")
-    assert not rules.may_publish("a", "shut")
+    assert not rules.may_publish("a", "shut", None)
     assert live.identity.access is None
 
 
@@ -55,8 +64,9 @@ def test_packet_size_and_members() -> None:
         client.connect(packet_size_max=100)
         client.subscribe("$share/g/t")
     rules = Rules(sim.live.services, offline("a"), lambda _: False)
-    assert rules.others("g/t", "t", "p") == ["b", "c"]
-    assert rules.others("h/t", "t", "p") == []
+    assert rules.others("g/t", Message("t", b"", 1)) == (["b", "c"], [])
+    assert rules.others("g/t", Message("t", bytes(200), 1)) == ([], ["b", "c"])
+    assert rules.others("h/t", Message("t", b"", 1)) == ([], [])
     size, limit = rules.excess(Message("t", bytes(200)), 1, False, ())
     assert limit == 100
     assert size > 200
@@ -75,3 +85,42 @@ def test_rights_of_a_login_count() -> None:
     assert rules.may_get("granted", "p")
     assert rules.may_get("open", "p")
     assert not rules.may_get("shut", "p")
+
+
+def test_what_the_broker_takes_from_nobody() -> None:
+    mqtt = MqttConfig(
+        packet_size_max=1024, maximum_qos=1, retain_available=False, topic_levels_max=3
+    )
+    sim = SimBroker(config=Config(sys=QUIET, mqtt=mqtt), network_profile=NO_DELAY)
+    sim.start()
+    rules = Rules(sim.live.services, offline("a"), lambda _: False)
+    publisher = Client(sim, "p")
+    for message, setting in (
+        (Message("t", bytes(900), 1), ""),
+        (Message("a/b/c", b"", 0), ""),
+        (Message("t", bytes(1020), 1), "packet_size_max"),
+        (Message("t", b"", 2), "maximum_qos"),
+        (Message("t", b"", 1, True), "retain_available"),
+        (Message("a/b/c/d", b"", 1), "topic_levels_max"),
+    ):
+        said = rules.unfit(message)
+        assert setting in said
+        assert bool(said) == bool(setting)
+        publisher.connect()
+        publisher.publish(message.topic, message.payload, qos=message.qos, retain=message.retain)
+        sim.run_for(100_000)
+        assert publisher.is_lost == bool(setting), message.topic
+
+
+def test_a_ban_for_a_while_is_one() -> None:
+    limits = LimitsConfig(flapping_max=2)
+    sim = SimBroker(config=Config(sys=QUIET, limits=limits), network_profile=NO_DELAY)
+    sim.start()
+    client = Client(sim, "a")
+    for _ in range(2):
+        client.connect()
+        client.cut()
+    rules = Rules(sim.live.services, offline("a"), lambda _: False)
+    assert "flapping" in rules.ban()
+    assert not Rules(sim.live.services, offline("b"), lambda _: False).ban()
+    assert client.connect().reason == 0x8A

@@ -48,6 +48,19 @@ def test_a_damaged_one_is_named(tmp_path: Path, damage: bytes) -> None:
     assert forget_cursors(tmp_path, "archive") == 1
 
 
+def test_no_flipped_bit_ends_the_look_at_them(tmp_path: Path) -> None:
+    """Retention looks at them: some bytes are no UTF-8 then."""
+    save_cursor(tmp_path, cursor(5))
+    [path] = (tmp_path / DIRECTORY).glob("*.json")
+    data = path.read_bytes()
+    for bit in range(8 * len(data)):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        found, broken = load_cursors(tmp_path)
+        assert len(found) + len(broken) == 1
+
+
 def test_one_of_a_later_release_is_not_understood(tmp_path: Path) -> None:
     save_cursor(tmp_path, msgspec.structs.replace(cursor(5), version=2))
     assert load_cursors(tmp_path) == ([], ["archive"])

@@ -68,6 +68,11 @@ def test_mirror(tmp_path: Path) -> None:
         ("a.sh", "cd /" + "home/someone", "an absolute path of a machine"),
         ("a.sh", "ls /etc/perdure ~/home/x a/home/b", None),
         ("a.py", "# TO" + "DO later", "a marker of unfinished work"),
+        (
+            "a.py",
+            "    except (OSError, msgspec.Decode" + "Error) as error:",
+            "catch ValueError, which UnicodeDecodeError is too",
+        ),
         ("a.bin", "/" + "home/someone", None),
     ],
 )

@@ -345,7 +345,7 @@ class BanFile:
                 raise ConfigError(
                     f"{self.path}:{number}: {error.message}", hint=error.hint
                 ) from None
-            except (ValueError, msgspec.DecodeError) as error:
+            except ValueError as error:
                 raise ConfigError(
                     f"{self.path}:{number}: {error}",
                     hint="`perdure bans add` writes such lines; # begins a comment",

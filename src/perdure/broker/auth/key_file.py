@@ -8,10 +8,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from perdure.errors import ConfigError
+from perdure.errors import ConfigError, StorageCorrupt
 from perdure.files import replace_file
 
+KEY_FILE: Final = "broker.key"
+"""In the data directory: the secret behind answers for unknown users."""
+
 KEY_BYTES: Final = 32
+
+KEY_HINT: Final = (
+    "put it back from a backup; or perdure storage repair puts it aside, and the next start makes "
+    "a new one"
+)
 
 
 def load_or_create_key(path: Path, fresh: bytes) -> bytes:
@@ -22,7 +30,8 @@ def load_or_create_key(path: Path, fresh: bytes) -> bytes:
         fresh: 32 random bytes, used if there is no key yet.
 
     Raises:
-        ConfigError: the file cannot be read or written, or is not a key.
+        ConfigError: the file cannot be read or written.
+        StorageCorrupt: it is not a key.
     """
     try:
         if not path.exists():
@@ -32,5 +41,7 @@ def load_or_create_key(path: Path, fresh: bytes) -> bytes:
     except OSError as error:
         raise ConfigError(f"cannot use key file {path}: {error.strerror}") from error
     if len(key) != KEY_BYTES:
-        raise ConfigError(f"key file {path} is damaged", hint="delete it; a new one is made")
+        raise StorageCorrupt(
+            f"{path} is damaged: it has {len(key)} bytes, and a key has {KEY_BYTES}", hint=KEY_HINT
+        )
     return key

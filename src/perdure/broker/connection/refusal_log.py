@@ -88,6 +88,7 @@ class RefusalLog:
         "_begun_us",
         "_by_address",
         "_clock",
+        "_left_out",
         "_log",
         "_metrics",
         "_scheduler",
@@ -118,6 +119,7 @@ class RefusalLog:
         self._seen: dict[tuple[str, str], int] = {}
         self._before: dict[tuple[str, str], int] = {}
         self._by_address: dict[tuple[str, str], int] = {}
+        self._left_out: dict[tuple[str, str], int] = {}
         self._suppressed: dict[str, int] = {}
         self._timer: Timer | None = None
         self.table: RefusalTable = RefusalTable()
@@ -152,6 +154,8 @@ class RefusalLog:
         if suppressed < 0:
             return
         values: dict[str, object] = {"address": peer.address, "port": peer.port}
+        if peer.certificate_subject:
+            values["certificate"] = shortened(peer.certificate_subject)
         if packet is not None:
             values["client_id"] = shortened(packet.client_id)
             values["username"] = _name(packet.username)
@@ -245,12 +249,15 @@ class RefusalLog:
         count = _count(self._seen, key)
         is_over = bool(config.refusals_max) and count >= config.refusals_max
         total = config.refusals_total_max
-        from_address = _count(self._by_address, (address, ""))
-        if total:
-            # One address may not use up the lines of all.
-            is_over |= self._written >= total or from_address >= max(1, total // ADDRESS_SHARE)
+        place = (address, "")
+        if total and not is_over:
+            # One address may not use up the lines of all. What one client repeats has no lines, and
+            # leaves those of its address to others.
+            share = max(1, total // ADDRESS_SHARE)
+            is_over = self._written >= total or _count(self._by_address, place) >= share
         if is_over:
             self._suppressed[event] = self._suppressed.get(event, 0) + 1
+            _count(self._left_out, place)
             if self._timer is None:
                 left_us = self._begun_us + config.repeat_window_s * 1_000_000 - now_us
                 self._timer = self._scheduler.call_later(left_us, self._log_suppressed)
@@ -272,10 +279,11 @@ class RefusalLog:
         """Say what was left out."""
         self._timer = None
         suppressed, self._suppressed = self._suppressed, {}
+        left_out, self._left_out = self._left_out, {}
         total = sum(suppressed.values())
         if not total:
             return
-        most = max(self._by_address, key=self._by_address.__getitem__, default=OTHERS)
+        most = max(left_out, key=left_out.__getitem__, default=OTHERS)
         self._log.warning(
             "refusals.suppressed",
             suppressed=total,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perdure.storage.contract import Database
 
 LOOK_INTERVAL_US: Final = 5_000_000
-KEEP_INTERVAL_US: Final = 60_000_000
+KEEP_INTERVAL_US: Final = 10_000_000
 """After a kill, what had expired since the clock was kept last is counted down again at most."""
 
 

@@ -11,6 +11,8 @@ from perdure.errors import MqttError, StorageError
 from perdure.model import Message, SessionRecord
 from perdure.model.reserved import is_reserved
 from perdure.mqtt.decode_cache import TOPIC_CACHED_BYTES_MAX, TOPICS_CACHED_MAX
+from perdure.mqtt.encode import publish_size
+from perdure.mqtt.packets import V5, V311
 from perdure.mqtt.reason_codes import QUOTA_EXCEEDED, TOPIC_NAME_INVALID, UNSPECIFIED_ERROR
 from perdure.storage.batch import Batch
 from perdure.topic.matching import matches
@@ -86,6 +88,23 @@ class PublishPath:
             # All of them at once, as the decoder does.
             self.topics.clear()
         self.topics.add(topic)
+
+    def unfit(self, message: Message) -> str:
+        """Why no client can publish such a message, in words; empty = it can."""
+        limit = self._core.mqtt_config.packet_size_max
+        packet_id = 1 if message.qos else 0
+        version = V5 if message.properties else V311
+        size = publish_size(message, version, message.qos, message.retain, False, packet_id, -1)
+        if size > limit:
+            return f"a PUBLISH of {size} bytes, and mqtt.packet_size_max is {limit}"
+        if message.qos > self.qos_max:
+            return f"QoS {message.qos}, and mqtt.maximum_qos is {self.qos_max}"
+        if message.retain and not self.retain_available:
+            return "a retained message, and mqtt.retain_available is false"
+        levels = message.topic.count("/") + 1
+        if levels > self._levels_max:
+            return f"{levels} topic levels, and mqtt.topic_levels_max is {self._levels_max}"
+        return ""
 
     def take(self, message: Message) -> None:
         """Add a message to the open batch and to this turn's dispatch."""

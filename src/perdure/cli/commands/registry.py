@@ -121,7 +121,7 @@ def wanting(channel: str, document: str, out: Output, **place: Any) -> None:
 
     try:
         value = msgspec.json.decode(document)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise click.UsageError(f"--document: {error}") from None
     change = Channel.parse(channel)
     found = _with(place, lambda registry: registry.wanting(change, value))

@@ -332,9 +332,12 @@ def check(storage: StorageConfig, out: Output) -> int:
 
 def _check_directory(storage: StorageConfig) -> Iterator[Finding]:
     """What is wrong with the files of a directory, and then with its rows."""
+    from perdure.server.own_files import damaged_files
     from perdure.storage.rocksdb.inspection import inspect
 
-    yield from inspect(database_directory(storage), storage.rocksdb)
+    path = database_directory(storage)
+    yield from damaged_files(path)
+    yield from inspect(path, storage.rocksdb)
 
 
 def _print_findings(out: Output, findings: Iterator[Finding]) -> int:

@@ -351,7 +351,7 @@ def json_stamp(field: str) -> Stamp:
     def stamp(client: str, payload: bytes) -> tuple[str, int] | None:
         try:
             value = decoder.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             return None
         number = value.get(field) if type(value) is dict else None
         return (client, number) if type(number) is int else None
@@ -372,7 +372,7 @@ def read_ledger(path: Path) -> Iterator[LedgerLine]:
                 continue
             try:
                 yield decoder.decode(line)
-            except msgspec.DecodeError as error:
+            except ValueError as error:
                 raise ConfigError(
                     f"{path}, line {number}: {error}",
                     path="ledger",

@@ -79,7 +79,7 @@ class Lease:
             return None
         try:
             return msgspec.json.decode(data, type=Held)
-        except msgspec.DecodeError:
+        except ValueError:
             return None
 
     def take(self) -> Held | None:

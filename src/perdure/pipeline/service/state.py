@@ -17,7 +17,7 @@ def load_run(place: str, store: Store) -> RunState | None:
     """The state beside an archive; None = there is none that can be read."""
     try:
         return msgspec.json.decode(store.read(below(place, NAME)), type=RunState)
-    except (FileNotFoundError, msgspec.DecodeError, PerdureError):
+    except (FileNotFoundError, ValueError, PerdureError):
         return None
 
 

@@ -7,7 +7,6 @@ milliseconds; ``msgExpiryInterval`` seconds from then; payload and correlation d
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import Final
 
 import msgspec
@@ -76,7 +75,7 @@ def parse_message(value: bytes, *, place: int, packet_id: int, forget_at_us: int
         stored = _decode(value)
         payload = _binary(stored.payload) or b""
         correlation_data = _binary(stored.correlationData)
-    except (msgspec.DecodeError, binascii.Error, UnicodeError) as error:
+    except ValueError as error:
         raise DamagedEntry(f"its value does not decode: {error}") from error
     topic = stored.topicName if stored.topicName is not None else stored.topic
     pairs = stored.userProperties.props if stored.userProperties else None
@@ -112,7 +111,7 @@ def parse_user_properties(text: str | None) -> tuple[tuple[str, str], ...]:
         return ()
     try:
         pairs = _decode_pairs(text)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise DamagedEntry(f"its user properties do not decode: {error}") from error
     return tuple((pair.k, pair.v) for pair in (pairs.props if pairs else None) or ())
 

@@ -16,9 +16,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Final, TypeAlias, final
+from urllib.parse import urlsplit
 
 import asyncpg
 
+from perdure.config.backends import BACKENDS
 from perdure.config.schema.storage import PostgresConfig
 from perdure.errors import (
     ConfigError,
@@ -79,6 +81,12 @@ class PostgresDriver(PostgresState):
         Raises:
             ConfigError: the URL is wrong.
         """
+        if urlsplit(section.url).scheme not in BACKENDS["postgres"].schemes:
+            raise ConfigError(
+                "is no URL of PostgreSQL",
+                path="storage.postgres.url",
+                hint="postgresql://user:password@host:5432/database",
+            )
         return cls(
             section.url,
             command_timeout_s=float(section.command_timeout_s),

@@ -228,7 +228,7 @@ def _properties_of(row: Mapping[str, Any]) -> bytes:
 def _pairs_of(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     try:
         pairs = _PAIRS.decode(row["user_properties"])
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         where = f"message {row['serial_number']} of {row['client_id']!r}"
         raise StorageCorrupt(f"the user properties of {where}: {error}") from error
     return tuple((pair.k, pair.v) for pair in (pairs.props if pairs else None) or ())
@@ -240,7 +240,7 @@ def _record_of(row: Mapping[str, Any]) -> Record | None:
         return None
     try:
         record = _RECORD.decode(data)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         # A later layout may have other types; its version comes first in any case.
         if data[1:2] > bytes((RECORD_VERSION,)):
             raise FormatTooNew("an entry was written by a later release") from error

@@ -134,6 +134,6 @@ def decode_commands(journal: bytes) -> list[Command]:
     """The commands of a journal."""
     try:
         found: list[tuple[bytes, list[Argument]]] = msgspec.msgpack.decode(journal)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise StorageCorrupt(f"the journal of the last transaction is broken: {error}") from error
     return [Command(tuple(args), key) for key, args in found]

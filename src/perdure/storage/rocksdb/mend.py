@@ -60,8 +60,7 @@ def mend(engine: Engine, generations: Generations, marks: Marks, keep: Keep) -> 
             engine.write(operations)
             operations = []
     engine.write(operations)
-    _count(engine, generations, marks)
-    return changed
+    return changed + _count(engine, generations, marks)
 
 
 def _made(
@@ -101,16 +100,22 @@ def _highest_offset(engine: Engine, generations: Generations) -> int:
     return highest
 
 
-def _count(engine: Engine, generations: Generations, marks: Marks) -> None:
-    """Put what is there into the counters."""
+def _count(engine: Engine, generations: Generations, marks: Marks) -> int:
+    """Put what is there into the counters; returns how many rows of them were wrong."""
     operations: Operations = []
     for generation in generations:
         operations += _counters(engine, generation, marks)
+    changed = len(operations) // 3
+    counted = (marks.session_count, marks.retained_count, marks.retained_bytes)
+    retained = [len(key) + len(value) for key, value in engine.items(RETAINED, b"", ALL_END)]
     marks.session_count = sum(1 for _ in engine.keys(STATE, b"s", b"t"))
-    marks.retained_count = sum(1 for _ in engine.keys(RETAINED, b"", ALL_END))
+    marks.retained_count, marks.retained_bytes = len(retained), sum(retained)
+    if counted != (marks.session_count, marks.retained_count, marks.retained_bytes):
+        changed += 1
     marks.commit += 1
     operations += (META, keys.HIGH, marks.encode())
     engine.write(operations)
+    return changed
 
 
 def _counters(engine: Engine, generation: Generation, marks: Marks) -> Operations:

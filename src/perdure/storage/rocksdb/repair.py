@@ -88,7 +88,7 @@ class Repair:
         if found.said.files is not None:
             self._tables = dict(found.said.files.tables)
             self._identity = found.said.files.rows
-        self.aside.mkdir(mode=0o700)
+        self.aside.mkdir(mode=0o700, exist_ok=True)
         if found.manifest is None or any(
             damage.file in ("CURRENT", found.manifest.name) for damage in found.damages
         ):
@@ -224,18 +224,38 @@ class Repair:
                 number = Gap("", b"", b"", error.message).file_number
                 file = current_manifest(self.path)
                 manifest = read_manifest(file) if file is not None else None
-                if manifest is None or number not in manifest.files:
+                if manifest is not None and number in manifest.files:
+                    self._forget(manifest, [number])
+                elif not self._replay_all():
                     raise
-                self._forget(manifest, [number])
+
+    def _replay_all(self) -> bool:
+        """Leave RocksDB no log: a record may be whole and hold no batch. False = there is none."""
+        names = {file.name for file in self.path.glob("*.log")}
+        for name in names:
+            if (self.aside / name).exists():  # it was cut, and the whole of it is there
+                (self.path / name).unlink()
+            else:
+                self._move(name)
+        if names:
+            self._say("a log holds what is no batch: what can be read of all is written again")
+            names |= {replay.file.name for replay in self._replays}
+            self._replays = [_Replay(self.aside / name, 0) for name in sorted(names)]
+        return bool(names)
 
     def _replay(self, engine: Engine) -> None:
         """Write the batches of logs that RocksDB has not replayed."""
         unknown: Counter[int] = Counter()
         for replay in self._replays:
-            batches = 0
+            batches = garbled = 0
             for batch in log_batches(replay.file, from_byte=replay.from_byte):
                 operations: Operations = []
-                for write in batch_writes(batch):
+                try:
+                    writes = list(batch_writes(batch))
+                except StorageCorrupt:
+                    garbled += 1
+                    continue
+                for write in writes:
                     name = self._tables.get(write.table)
                     if name is None:
                         unknown[write.table] += 1
@@ -246,7 +266,8 @@ class Repair:
                 if operations:
                     engine.write(operations)
                     batches += 1
-            self._say(f"{replay.file.name}: {batches} batches written again")
+            also = f"; {garbled} records are none" if garbled else ""
+            self._say(f"{replay.file.name}: {batches} batches written again{also}")
         if unknown:
             self._say(f"{sum(unknown.values())} writes to tables that nobody knows are lost")
 

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+import rocksdict
+
 from perdure.errors import StorageCorrupt, StorageError, StorageUnavailable
 from perdure.storage.rocksdb.engine import Engine
 
@@ -66,6 +68,13 @@ class SkippingEngine(Engine):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.gaps = []
         super().__init__(*args, **kwargs)
+
+    def _table_options(self, name: str) -> rocksdict.Options:
+        # A merge of files in the background ends at the first block that cannot be read, and with
+        # it all writing.
+        options = super()._table_options(name)
+        options.set_disable_auto_compactions(True)
+        return options
 
     def get(self, table: str, key: bytes) -> bytes | None:
         """The value of a key; None if it cannot be read."""

@@ -199,5 +199,5 @@ def _decode_files(data: bytes) -> Files | None:
         return None
     try:
         return _files_decoder.decode(body)
-    except msgspec.DecodeError:
+    except ValueError:
         return None

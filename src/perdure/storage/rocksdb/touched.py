@@ -14,7 +14,7 @@ from perdure.model import holds_within
 from perdure.storage.codec import decode_cursor, decode_session, decode_subscription
 from perdure.storage.contract import Finding
 from perdure.storage.rocksdb import keys
-from perdure.storage.rocksdb.engine import INBOX, STATE, Engine, prefix_end
+from perdure.storage.rocksdb.engine import ALL_END, INBOX, STATE, Engine, prefix_end
 from perdure.storage.rocksdb.generations import Generation, Generations
 from perdure.storage.rocksdb.layout import table_generation
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
@@ -36,7 +36,9 @@ def explain(
         return
     streams, since, until = _extent(gap, generation, last_offset)
     names = _named(generation, streams)
-    span = f"offsets {since} to {until} ({format_time(since)} to {format_time(until)})"
+    # The first generation begins with offset 1, which is no moment.
+    moment = f"{format_time(since)} to" if since > 1 else "until"
+    span = f"offsets {since} to {until} ({moment} {format_time(until)})"
     yield Finding(
         gap.table,
         gap.first.hex(),
@@ -105,7 +107,9 @@ def _owners(gap: Gap, engine: Engine) -> Iterator[Finding]:
 
 
 def _rows_between(gap: Gap) -> str:
-    return f"rows from {_shown(gap.first)} to before {_shown(gap.end)} cannot be read"
+    first = _shown(gap.first) if gap.first else "the first"
+    end = f"before {_shown(gap.end)}" if gap.end < ALL_END else "the last"
+    return f"rows from {first} to {end} cannot be read"
 
 
 def _shown(key: bytes) -> str:

@@ -99,7 +99,7 @@ class JsonTokens(KeyedTokens):
             return None
         try:
             found = msgspec.json.decode(reply)
-        except msgspec.DecodeError as error:
+        except ValueError as error:
             raise StorageCorrupt(f"a value of a token is no JSON: {error}") from None
         return of_fields(token_id, found, LONG_NAMES)
 
@@ -172,6 +172,6 @@ def unpack(token_id: bytes, data: bytes) -> Token:
     """
     try:
         found = msgspec.msgpack.decode(data)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise StorageCorrupt(f"a value of a token is no MessagePack: {error}") from None
     return of_fields(token_id, found, SHORT_NAMES)

@@ -59,7 +59,7 @@ def view(payload: bytes) -> PayloadView:
         try:
             text = msgspec.json.format(payload, indent=2).decode()
             is_json = payload[:1] in b"{["
-        except msgspec.DecodeError:
+        except ValueError:
             pass
     preview = _preview(text) if text is not None else cut[:40].hex(" ")
     return PayloadView(text, is_json, hex_rows(payload[:HEX_BYTES_MAX]), is_cut, preview)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure.broker.auth.key_file import load_or_create_key
-from perdure.errors import ConfigError
+from perdure.errors import ConfigError, StorageCorrupt
 
 
 def test_key_file_is_made_once_and_private(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_key_file_is_made_once_and_private(tmp_path: Path) -> None:
     assert load_or_create_key(path, b"x" * 32) == b"k" * 32
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.write_bytes(b"short")
-    with pytest.raises(ConfigError, match="damaged"):
+    with pytest.raises(StorageCorrupt, match="it has 5 bytes"):
         load_or_create_key(path, b"x" * 32)
     with pytest.raises(ConfigError, match="cannot use"):
         load_or_create_key(tmp_path / "none" / "auth.key", b"x" * 32)

@@ -131,8 +131,9 @@ def test_who_is_connected_is_told() -> None:
 class Peer:
     """What a line is written about."""
 
-    def __init__(self, address: str, client_id: str = "") -> None:
-        self.peer = msgspec.defstruct("P", ["address", "port", "listener"])(address, 1, "tcp")
+    def __init__(self, address: str, client_id: str = "", subject: str | None = None) -> None:
+        fields = ["address", "port", "listener", "certificate_subject"]
+        self.peer = msgspec.defstruct("P", fields)(address, 1, "tcp", subject)
         self.opening = self.about = None
         self.foreign = ""
         self.session: Any = None
@@ -196,6 +197,14 @@ def test_each_reason_and_each_client_has_its_line() -> None:
     assert [line["client_id"] for line in sim.logged("publish.refused")] == ["x", "y"]
 
 
+def test_a_certificate_is_named() -> None:
+    sim = make_sim()
+    made(sim).connect(Peer("10.0.0.1", subject="pump-7"), 0x87, "no")  # type: ignore[arg-type]
+    made(sim).connect(Peer("10.0.0.1"), 0x87, "no")  # type: ignore[arg-type]
+    named = [line.get("certificate") for line in sim.logged("connection.refused")]
+    assert named == ["pump-7", None]
+
+
 def test_one_address_leaves_lines_for_the_others() -> None:
     sim = make_sim()
     refusals = made(sim, refusals_total_max=40)
@@ -204,6 +213,19 @@ def test_one_address_leaves_lines_for_the_others() -> None:
     assert len(sim.logged("connection.refused")) == 10
     refusals.connect(Peer("10.0.0.2"), 0x81, "other")  # type: ignore[arg-type]
     assert sim.logged("connection.refused")[-1]["reason"] == "other"
+
+
+def test_what_one_client_repeats_takes_no_lines_from_others_of_its_address() -> None:
+    sim = make_sim()
+    refusals = made(sim, refusals_max=3, refusals_total_max=40)
+    for _ in range(100):
+        refusals.publish(Peer("10.0.0.1", "loud"), 0x87, "no", "t", 1)  # type: ignore[arg-type]
+    refusals.publish(Peer("10.0.0.1", "calm"), 0x87, "no", "t", 1)  # type: ignore[arg-type]
+    told = [line["client_id"] for line in sim.logged("publish.refused")]
+    assert told == ["loud", "loud", "loud", "calm"]
+    refusals.close()
+    (summary,) = sim.logged("refusals.suppressed")
+    assert (summary["suppressed"], summary["most_from"]) == (97, "10.0.0.1")
 
 
 def test_no_limit() -> None:

@@ -13,10 +13,11 @@ import pytest
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt, StorageLocked
 from perdure.model import Subscription
+from perdure.storage.retained_walk import retained_key
 from perdure.storage.rocksdb import RocksDatabase, keys
 from perdure.storage.rocksdb.directory import DirectoryLock
-from perdure.storage.rocksdb.engine import META, STATE, Engine
-from perdure.storage.rocksdb.frames import Frames
+from perdure.storage.rocksdb.engine import META, RETAINED, STATE, Engine
+from perdure.storage.rocksdb.frames import BLOCK_BYTES, Frames
 from perdure.storage.rocksdb.inspection import has_owner, inspect
 from perdure.storage.rocksdb.manifest import TableFile, read_manifest
 from perdure.storage.rocksdb.repair import repair_directory
@@ -93,6 +94,22 @@ def test_a_batch_of_a_log(path: Path) -> None:
     assert repaired(path) == (MESSAGES - 20, 8)
 
 
+@pytest.mark.parametrize("part", ["all", "end"])
+def test_records_of_a_log_that_are_no_batches(path: Path, part: str) -> None:
+    """A manifest has records of the same kind, with checksums that are right."""
+    log, other = largest(path, "*.log"), largest(path, "MANIFEST-*").read_bytes()
+    data = log.read_bytes()
+    if part == "end":
+        data = data[: len(data) // BLOCK_BYTES * BLOCK_BYTES] + other
+    log.write_bytes(other if part == "all" else data)
+    messages, sessions = repaired(path)
+    if part == "all":
+        assert (messages, sessions) == (MESSAGES // 2, 4)
+    else:
+        assert MESSAGES // 2 < messages < MESSAGES
+        assert sessions == 8
+
+
 def test_blocks_of_a_table(path: Path) -> None:
     table = largest(path, "*.sst")
     flip(table, 0.2, 0.7)
@@ -100,11 +117,32 @@ def test_blocks_of_a_table(path: Path) -> None:
     places = [problem for problem in problems if problem.startswith(f"{table.name}: bytes")]
     assert len(places) == 2
     assert "messages of generation 1, topics t/" in places[0]
+    assert "1970" not in places[0]
     assert any(problem.startswith("session 'c0-") for problem in problems)
     messages, sessions = repaired(path)
     assert MESSAGES * 0.8 < messages < MESSAGES
     assert sessions == 8
     assert (path / "damaged-1" / table.name).exists()
+
+
+def test_damage_in_files_that_are_about_to_be_merged(path: Path) -> None:
+    """RocksDB merges files of a table by itself, and takes no writes once that has failed."""
+    for part in range(20):
+        database = RocksDatabase.open(path, now_us=NOW_US)
+        batch = Staged(database)
+        batch.put_session(record(f"d{part}"))
+        batch.write()
+        database.sync()
+        manifest = read_manifest(largest(path, "MANIFEST-*"))
+        state = [each for each in manifest.files.values() if manifest.tables[each.family] == STATE]
+        if len(state) == 3:
+            break
+        database.close()
+    harmed = path.with_name("harmed")
+    shutil.copytree(path, harmed)
+    database.close()
+    flip(harmed / state[0].name, 0.01)
+    repaired(harmed)
 
 
 def test_a_table_that_does_not_say_what_it_is(path: Path) -> None:
@@ -218,6 +256,24 @@ def test_subscriptions_by_filter(path: Path) -> None:
     assert (engine.get(STATE, lost), engine.get(STATE, extra)) == (b"", None)
     engine.close()
     assert extra.hex() in (path / "damaged-1" / "rows.tsv").read_text()
+
+
+def test_retained_messages(path: Path) -> None:
+    """Their number and their bytes are counted anew: ``limits.retained_bytes_max`` goes by them."""
+    database = RocksDatabase.open(path, now_us=NOW_US)
+    batch = Staged(database)
+    for number in range(3):
+        batch.put_retained(message(f"r/{number}", b"x" * 100, offset=1))
+    batch.write()
+    whole = database.retained_bytes
+    database.close()
+    engine = Engine(path, CONFIG)
+    engine.write([RETAINED, retained_key("r/1"), None])
+    engine.close()
+    repaired(path)
+    database = RocksDatabase.open(path)
+    assert 3 * database.retained_bytes == 2 * whole
+    database.close()
 
 
 def test_a_range_that_ends_in_what_cannot_be_read(

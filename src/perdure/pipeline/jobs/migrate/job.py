@@ -332,7 +332,7 @@ def parse_subscriptions(lines: Iterable[bytes]) -> dict[str, list[Subscription]]
             given = msgspec.json.decode(line, type=_SubscriptionLine)
             validate_topic_filter(given.filter, levels_max=LEVELS_MAX)
             group, topic_filter = parse_shared(given.filter)
-        except (msgspec.DecodeError, MqttError) as error:
+        except (ValueError, MqttError) as error:
             raise ConfigError(f"line {number} is no subscription: {error}") from error
         if given.qos not in (0, 1, 2) or given.retain_handling not in (0, 1, 2):
             raise ConfigError(f"line {number}: QoS and retain handling are 0, 1 or 2")
