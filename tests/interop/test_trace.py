@@ -14,7 +14,7 @@ import aiomqtt
 import pytest
 
 from perdure.admin.client import AsyncAdmin
-from perdure.admin.problems import Refused
+from perdure.admin.problems import CODES, Refused
 from perdure.admin.records.trace import ListTraces, ReadTrace, StartTrace, StopTrace, TraceEvent
 from perdure.admin.rights import Principal
 from tests.support.bounds import HANG_S
@@ -121,8 +121,10 @@ async def test_a_topic_over_all_clients(scene: Scene) -> None:
 
 async def test_traces_are_few_and_end(scene: Scene) -> None:
     ids = [await scene.start("client", str(number)) for number in range(4)]
-    with pytest.raises(Refused, match="4 traces run already"):
+    with pytest.raises(Refused, match="4 traces run already") as caught:
         await scene.start("client", "5")
+    # To ask again helps no more than it did: one must be stopped.
+    assert CODES[caught.value.problem.code].status == 409
     for each in ids:
         await scene.admin.call(StopTrace(trace_id=each), ADMIN)
     short = await scene.start("client", "x", seconds=1)
