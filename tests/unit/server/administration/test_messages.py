@@ -168,9 +168,7 @@ async def retain(scene: Scene, *given: tuple[str, str]) -> None:
 
 def retained(scene: Scene, *topics: str) -> bool:
     database = scene.database
-    return database.retained_count == len(topics) and all(
-        map(database.retained_size_of, topics)
-    )
+    return database.retained_count == len(topics) and all(map(database.retained_size_of, topics))
 
 
 TWO_RETAINED = Config(limits=LimitsConfig(retained_messages_max=2))
