@@ -60,8 +60,14 @@ def span(seconds: float | None) -> str:
     return " ".join(parts[:2])
 
 
-def moment(at_us: int | None, now_us: int) -> Markup | str:
-    """How long ago, or until when; the moment itself is told on hover and to machines."""
+def moment(at_us: int | None, now_us: int, *, has_words: bool = True) -> Markup | str:
+    """How long ago, or until when; the moment itself is told on hover and to machines.
+
+    Args:
+        at_us: the moment.
+        now_us: now.
+        has_words: False = the page's script writes how long ago.
+    """
     if not at_us:
         return NONE
     try:
@@ -70,7 +76,9 @@ def moment(at_us: int | None, now_us: int) -> Markup | str:
         return NONE
     exact = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     away_s = (now_us - at_us) / 1_000_000
-    if abs(away_s) < 1:
+    if not has_words:
+        text = ""
+    elif abs(away_s) < 1:
         text = "now"
     else:
         length = span(abs(away_s))
