@@ -109,6 +109,27 @@ def test_sessions_are_filtered_and_the_filter_is_in_the_address(scene: Scene, pa
     assert "connected" not in page.locator("#rows tbody").inner_text()
 
 
+def test_what_is_copied_is_filtered_as_the_list_is(scene: Scene, page: Any) -> None:
+    page.goto(f"{scene.url}/ui/sessions")
+    assert page.get_by_role("button", name="Copy as CLI").count() == 1
+    page.get_by_label("Client id", exact=True).fill("mp-3")
+    page.wait_for_function("document.querySelectorAll('#rows tbody tr').length === 1")
+    cli = page.get_by_role("button", name="Copy as CLI")
+    assert cli.get_attribute("data-copy") == "perdure sessions list --contains=mp-3"
+    curl = page.get_by_role("button", name="Copy as curl").get_attribute("data-copy-curl")
+    assert "client_id~=mp-3" in curl
+    rows = json.loads(scene.cli("sessions", "list", "--contains=mp-3", "--json"))
+    assert [row["client_id"] for row in rows] == ["pump-3"]
+
+
+def test_every_table_is_copied_as_a_command_and_as_a_request(scene: Scene, page: Any) -> None:
+    for path in PAGES:
+        page.goto(f"{scene.url}{path}")
+        for each in page.locator(".copies").all():
+            assert each.locator("[data-copy]").count() == 1, path
+            assert each.locator("[data-copy-curl]").count() == 1, path
+
+
 def test_a_session_says_what_it_waits_for(scene: Scene, page: Any) -> None:
     page.goto(f"{scene.url}/ui/sessions/pump-0")
     delivery = page.locator("#delivery")

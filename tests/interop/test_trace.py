@@ -140,6 +140,32 @@ async def test_traces_are_few_and_end(scene: Scene) -> None:
         )
 
 
+async def test_a_trace_is_shown_and_stopped_by_a_command(scene: Scene) -> None:
+    trace = await scene.start("client", "pump")
+    async with scene.client("pump") as pump:
+        await pump.publish("a", "b", qos=1)
+    await scene.until(trace, "disconnect")
+
+    async def told(*words: str) -> str:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "perdure", "trace", *words, "--data", str(scene.data)),
+            stdout=subprocess.PIPE,
+        )
+        out, _ = await process.communicate()
+        assert process.returncode == 0
+        return out.decode()
+
+    rows = [
+        json.loads(row) for row in (await told("show", trace, "--output", "jsonl")).splitlines()
+    ]
+    assert [row["event"] for row in rows][:4] == ["connect", "connack", "publish", "answered"]
+    assert [row["number"] for row in rows] == list(range(1, len(rows) + 1))
+    assert (await told("show", trace)).splitlines()[2].split("\t")[2:5] == ["pump", "publish", "a"]
+    await told("stop", trace)
+    (only,) = (await scene.admin.call(ListTraces(), ADMIN)).items
+    assert not only.running
+
+
 async def test_the_command_writes_a_file(scene: Scene, tmp_path: Path) -> None:
     file = tmp_path / "trace.jsonl"
     command = ["-m", "perdure", "trace", "client", "pump", "--seconds", "1", "--to", str(file)]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, final
 
 from perdure.observe.logs import get_logger
-from perdure.observe.metrics_text import MetricsText
+from perdure.observe.metrics_text import Text
 
 log = get_logger("metrics")
 
@@ -88,7 +88,7 @@ class Exposition:
 
     def __init__(
         self,
-        metrics: MetricsText,
+        metrics: Text,
         *,
         cache_ms: int,
         clock: Callable[[], float] = time.monotonic,
@@ -132,7 +132,7 @@ class MetricsServer:
     def __init__(
         self,
         sockets: Sequence[socket.socket],
-        metrics: MetricsText,
+        metrics: Text,
         settings: Settings,
         *,
         knows: Callable[[str], bool] | None = None,

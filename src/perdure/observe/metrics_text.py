@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, cast, final
+from typing import Final, Protocol, cast, final
 
 import prometheus_client
 from prometheus_client import generate_latest
@@ -51,6 +51,43 @@ class _One:
         yield self._family
 
 
+class Text(Protocol):
+    """Metrics that can be written."""
+
+    def families(self, *, is_open: bool = False) -> Iterator[str]:
+        """One family after the other; the last piece ends the text.
+
+        Args:
+            is_open: as OpenMetrics.
+        """
+        ...
+
+
+@final
+class RegistryText:
+    """Writes a registry of the library.
+
+    Args:
+        registry: what is told.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def families(self, *, is_open: bool = False) -> Iterator[str]:
+        """See ``Text``."""
+        for family in self._registry.collect():
+            # Of a registry the text asks for its families, and nothing else.
+            one = cast("CollectorRegistry", _One(family))
+            if is_open:
+                text = openmetrics.generate_latest(one).decode()  # type: ignore[no-untyped-call]
+                yield text.removesuffix(OPEN_END)
+            else:
+                yield generate_latest(one).decode()
+        if is_open:
+            yield OPEN_END
+
+
 @final
 class MetricsText:
     """Writes the families of ``TABLE``, and those of a registry behind them.
@@ -72,7 +109,7 @@ class MetricsText:
     ) -> None:
         self._metrics = metrics
         self._build = version, platform.python_version(), backend
-        self._registry = registry or process_registry()
+        self._beside = RegistryText(registry or process_registry())
         self._heads: Mapping[bool, Mapping[str, str]] = {
             is_open: {info.name: _head(info, is_open=is_open) for info in (BUILD_INFO, *TABLE)}
             for is_open in (False, True)
@@ -81,11 +118,7 @@ class MetricsText:
         """All of the lines but the numbers; of labels, which are few."""
 
     def families(self, *, is_open: bool = False) -> Iterator[str]:
-        """One family after the other; the last piece ends the text.
-
-        Args:
-            is_open: as OpenMetrics.
-        """
+        """See ``Text``."""
         heads = self._heads[is_open]
         yield heads[BUILD_INFO.name] + self._number(BUILD_INFO, self._build, 1)
         for info in TABLE:
@@ -94,16 +127,7 @@ class MetricsText:
             else:
                 lines = [self._number(info, *each) for each in numbers(self._metrics, info)]
             yield heads[info.name] + "".join(lines)
-        for family in self._registry.collect():
-            # Of a registry the text asks for its families, and nothing else.
-            one = cast("CollectorRegistry", _One(family))
-            if is_open:
-                text = openmetrics.generate_latest(one).decode()  # type: ignore[no-untyped-call]
-                yield text.removesuffix(OPEN_END)
-            else:
-                yield generate_latest(one).decode()
-        if is_open:
-            yield OPEN_END
+        yield from self._beside.families(is_open=is_open)
 
     def _number(self, info: MetricInfo, values: tuple[str, ...], number: float) -> str:
         key = info.name, values

@@ -254,8 +254,7 @@ async def test_a_trace_shows_its_last_events_and_goes_back(app: Any, broker: Wat
     assert numbers == list(range(250, 250 - SHOWN, -1))
     assert "?until=150" in text
     assert 'data-keep="/ui/traces/ab12" data-every="2"' in text
-    # One word for a shell, and no option.
-    assert "perdure trace topic --payloads -- &#39;-a b/&lt;img src=x&gt;&#39;" in text
+    assert 'data-copy="perdure trace show ab12"' in text
     back = await page(app, "/ui/traces/ab12", "until=50")
     assert "?until=" not in back
     assert "data-keep" not in back  # what was is not looked at again and again

@@ -99,6 +99,12 @@ def argument(text: str) -> str:
     return f"-- {shlex.quote(text)}" if text.startswith("-") else shlex.quote(text)
 
 
+def options(values: Mapping[str, Any]) -> str:
+    """Options of a command line that are not empty; each begins with a space."""
+    given = {name: each for name, each in values.items() if each not in ("", None)}
+    return "".join(f" {name}={shlex.quote(str(each))}" for name, each in given.items())
+
+
 def query(values: Mapping[str, Any], **changes: Any) -> str:
     """A query string of what is not empty, with changes; begins with ``?`` unless it is empty."""
     merged = {**values, **changes}

@@ -130,6 +130,7 @@ class Renderer:
             nav=NAV,
             version=version,
             query=formats.query,
+            options=formats.options,
             asset=lambda name: assets[name].url,
         )
 
@@ -165,6 +166,7 @@ class Renderer:
             when=lambda at_us: formats.moment(at_us, now_us, has_words=not is_kept),
             request_path=request.scope["path"],
             request_query=request.query_params,
+            is_part=request.headers.get("hx-request") == "true",
             **values,
         )
         body, extra = compressed(request, text.encode())
