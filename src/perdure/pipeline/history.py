@@ -250,6 +250,8 @@ def _plan(
                 for store, files in _by_store(history.files(after, until))
                 for pieces in _packed(files, options.rows_per_partition)
             ]
+        # What the log has lost, the archive has.
+        options = msgspec.structs.replace(options, whole=False)
     log = log_source.plan(index, options, narrowing, counted=counted, shares=shares)
     return [*parts, *log]
 

@@ -83,7 +83,11 @@ def parse_position(data: Mapping[str, Any]) -> StreamPosition:
 
 def initial(files: LogIndex, options: ReadOptions) -> StreamPosition:
     """Where a new stream begins: a place that the log has, so that a drop before its first batch is
-    a loss like any other. Before it there may be an archive, and then generation 0."""
+    a loss like any other. Before it there may be an archive, and then generation 0.
+
+    Raises:
+        StorageUnavailable: the begin must be there, and was dropped.
+    """
     if options.starts_latest:
         newest = files.newest()
         info = files.generations()[-1]
@@ -92,6 +96,8 @@ def initial(files: LogIndex, options: ReadOptions) -> StreamPosition:
         return position(files.database_id, newest.generation, newest.offset)
     if options.catalog:
         return position(files.database_id, 0, options.after_offset)
+    if options.whole:
+        check_whole(files, options.after_offset, options.place)
     generations = files.generations()
     offset = max(options.after_offset, generations[0].since_offset - 1)
     generation = max(
@@ -198,5 +204,6 @@ def check_whole(files: LogIndex, after_offset: int, place: str) -> None:
         raise StorageUnavailable(
             f"{place} no longer has all after offset {after_offset}: retention has dropped what "
             f"was before {oldest.since_offset}",
-            hint="retention.keep_for has the log wait for an archive",
+            hint="retention.keep_for has the log wait for an archive, which option catalog reads; "
+            "startingOffsets earliest, or failOnDataLoss false, is what is left",
         )

@@ -192,9 +192,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, columns: list[str]) -> None:
         from perdure.errors import ConfigError
         from perdure.limits import OFFSET_MAX
+        from perdure.pipeline.kafka_options import ENDS
 
         if options.until_offset != OFFSET_MAX:
-            raise ConfigError("until is for batch reads; a stream has no end", path="until")
+            names = ", ".join(ENDS)
+            raise ConfigError(f"{names} are for batch reads: a stream has no end", path="until")
         self._options = options
         self._columns = columns
         self._cap = OFFSET_MAX

@@ -13,7 +13,7 @@ import pytest
 from perdure.storage.rocksdb import RocksDatabase, following
 from perdure.storage.rocksdb.bulk import LogFiles
 from perdure.storage.rocksdb.following import Follower
-from tests.unit.pipeline.logs import START, append
+from tests.unit.pipeline.logs import SECOND, START, append
 from tests.unit.web.asgi import TOKEN as HTTP_TOKEN
 from tests.unit.web.child import WebProcess
 
@@ -124,8 +124,46 @@ def test_errors_are_one_sentence_with_a_hint(tmp_path: Path) -> None:
         data_source(tmp_path).reader(schema(colour="string"))
     with pytest.raises(source.SourceError, match="column topic is string, not int"):
         data_source(tmp_path).reader(schema(topic="int"))
-    with pytest.raises(source.SourceError, match="until is for batch reads"):
+    with pytest.raises(source.SourceError, match=r"until, endingOffsets, .* are for batch reads"):
         data_source(tmp_path, until="1h").streamReader(TOPIC)
+
+
+def test_an_offset_to_begin_at_that_was_dropped_is_told(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
+    first, second, *_ = append(database, ["a"] * 9, at=START)
+    database.rotate(START + SECOND)
+    kept = append(database, ["b"], at=START + 2 * SECOND)
+    given = {"startingOffsets": str(second.offset)}
+    assert len(rows_of_batch(tmp_path, **given)) == 9
+    database.drop_generation(1)
+    with pytest.raises(source.SourceError, match="no longer has all after offset"):
+        rows_of_batch(tmp_path, **given)
+    with pytest.raises(source.SourceError, match="failOnDataLoss false"):
+        rows_of_stream(tmp_path, **given)
+    given["failOnDataLoss"] = "false"
+    assert rows_of_batch(tmp_path, **given) == ["b"]
+    assert rows_of_stream(tmp_path, **given) == ["b"]
+    # What was never there is no loss.
+    there = {"startingOffsets": str(kept[0].offset)}
+    assert rows_of_batch(tmp_path, **there) == ["b"]
+    assert rows_of_stream(tmp_path, **there) == ["b"]
+    assert rows_of_stream(tmp_path, startingOffsets="earliest") == ["b"]
+    assert rows_of_batch(tmp_path, **{"from": str(first.offset)}) == ["b"]
+
+
+def rows_of_batch(home: Path, **options: str) -> list[str]:
+    reader = data_source(home, **options).reader(TOPIC)
+    assert isinstance(reader, LogReader)
+    return rows(reader, reader.partitions())
+
+
+def rows_of_stream(home: Path, **options: str) -> list[str]:
+    reader = data_source(home, **options).streamReader(TOPIC)
+    assert isinstance(reader, LogStreamReader)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    return rows(reader, reader.partitions(start, end))
 
 
 def test_a_stream_goes_on_where_it_stood(database: RocksDatabase, tmp_path: Path) -> None:
