@@ -19,6 +19,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import (
@@ -150,7 +151,7 @@ class LogReader(DataSourceReader):
         from perdure.pipeline.conditions import Narrowing
         from perdure.pipeline.history import plan
 
-        with _told(), _opened(self._options) as files:
+        with _told(), _planned_on(self._options) as files:
             parts = plan(files, self._options, self._narrowing or Narrowing(), shares=True)
         _settle()
         return [LogPartition(part) for part in parts]
@@ -356,6 +357,13 @@ def _settle() -> None:
         return
     _modules_settled = len(sys.modules)
     gc.freeze()
+
+
+def _planned_on(options: ReadOptions) -> AbstractContextManager[LogIndex]:
+    """The log as it is now; of a directory a view is kept, for Spark keeps the process."""
+    from perdure.pipeline.log_source import followed
+
+    return followed(options.path) if options.remote is None else _opened(options)
 
 
 @contextlib.contextmanager

@@ -277,6 +277,41 @@ def test_a_stream_opens_its_directory_once_in_a_process(
     reader.stop()
 
 
+def test_queries_open_a_directory_once_in_a_process(
+    database: RocksDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+
+    def counting(path: Path, **options: Any) -> LogFiles:
+        opened.append(path)
+        return LogFiles(path, **options)
+
+    monkeypatch.setattr(following, "LogFiles", counting)
+    for number in range(4):
+        append(database, [f"a/{number}"], at=START + number * SECOND)
+        # Planned in one process of Spark's, read in others.
+        assert rows_of_batch(tmp_path) == [f"a/{each}" for each in range(number + 1)]
+    assert len(opened) == 1
+
+
+def test_what_a_query_began_to_read_is_there_to_its_end(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
+    append(database, ["a"] * 3_000, at=START)
+    database.rotate(START + SECOND)
+    append(database, ["b"] * 3_000, at=START + 2 * SECOND)
+    reader = data_source(tmp_path, rowsPerPartition="1000").reader(TOPIC)
+    assert isinstance(reader, LogReader)
+    first, *others = reader.partitions()
+    late = reader.partitions()
+    found = rows(reader, [first])
+    database.drop_generation(1)
+    append(database, ["c"], at=START + 3 * SECOND)
+    assert found + rows(reader, others) == ["a"] * 3_000 + ["b"] * 3_000
+    with pytest.raises(source.SourceError, match="was dropped while it was to be read"):
+        rows(reader, late)
+
+
 def test_a_stream_asks_a_broker_for_one_view_in_a_batch(
     database: RocksDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
