@@ -130,7 +130,12 @@ def latest(
         return start
     if rows_max:
         until = files.bound(options.filter_sets, start.offset, until, rows_max)
-    generation = max(info.generation for info in files.generations() if info.since_offset <= until)
+    generations = files.generations()
+    generation = max(
+        (info.generation for info in generations if info.since_offset <= until),
+        # What was before it was dropped, and nothing has come since.
+        default=generations[0].generation,
+    )
     return position(files.database_id, generation, until)
 
 

@@ -289,9 +289,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take the end of the log as it is now for the end of the query."""
+        from perdure.pipeline import history
+
         with _told():
-            newest = self._ask(lambda files: files.newest())
-        self._cap = newest.offset if newest else 0
+            self._cap = self._ask(history.reached)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogPartition]:
         """The parts of a micro-batch, the same whenever it is planned."""
