@@ -227,7 +227,10 @@ async def test_pages_of_the_log_are_all_of_it(
         assert (page["items"], page["next_cursor"] is None) == ([], False)
 
 
-@pytest.mark.parametrize("asked", [{"cursor": "eA"}, {"from_": "soon"}, {"database": "other"}])
+@pytest.mark.parametrize(
+    "asked",
+    [{"cursor": "eA"}, {"from_": "soon"}, {"from_": "1h", "until": "2h"}, {"database": "other"}],
+)
 async def test_what_cannot_be_read(scene: Scene, asked: dict[str, str]) -> None:
     with pytest.raises(Refused):
         await scene.ask(ReadLog(**asked))
