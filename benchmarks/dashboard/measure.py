@@ -8,13 +8,14 @@ nobody's does in earnest: so what the broker itself spends for the tabs is told 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -86,7 +87,7 @@ def _own_cpu_s(pid: int) -> float:
     return sum(int(field) for field in proc.stat_fields(pid)[11:13]) / _TICKS
 
 
-def _fleet(run: Run) -> list[Link]:
+def fleet(run: Run, offline: int) -> list[Link]:
     """Durable sessions that are away, and pairs that publish; returns who publishes."""
     root, pairs = run.settings.root, run.settings.publishers
     sleepers = [
@@ -96,7 +97,7 @@ def _fleet(run: Run) -> list[Link]:
             filters=((f"{root}/offline/{number}", 1),),
             clean=False,
         )
-        for number in range(SESSIONS - CONNECTED)
+        for number in range(offline)
     ]
     run.churn(sleepers, f"{len(sleepers):,} offline sessions")
     streams = [run.stream(f"{root}/p/{number:06}") for number in range(pairs)]
@@ -126,7 +127,7 @@ def _rounds(
     run = Run(settings, target, progress=told("perdure"))
     tabs: TabProcess | None = None
     try:
-        publishers = _fleet(run)
+        publishers = fleet(run, SESSIONS - CONNECTED)
         tabs = TabProcess(url, setup, f"{settings.root}-z00", f"{settings.root}-s000007")
         kinds = [WITHOUT, *(kind for kind in KINDS if kind != "chromium" or shutil.which(kind))]
         found = []
@@ -222,8 +223,13 @@ def _setup_link(log: Path) -> str:
     return "" if found is None else found[0]
 
 
-def take(directory: Path, rounds: int) -> list[dict[str, Any]]:
-    """Start a broker with a fleet, and measure."""
+@contextlib.contextmanager
+def started_broker(directory: Path) -> Iterator[tuple[BrokerProcess, int, str, str]]:
+    """A broker with a dashboard.
+
+    Yields:
+        The process, its port, the dashboard's address, the link that makes the first administrator.
+    """
     port, http = free_port(), free_port()
     command = [sys.executable, "-m", "perdure", "serve", "--data", str(directory / "data")]
     command += ["--bind", f"127.0.0.1:{port}", "--set", f"http.bind=127.0.0.1:{http}"]
@@ -235,9 +241,15 @@ def take(directory: Path, rounds: int) -> list[dict[str, Any]]:
     try:
         log = directory / "broker.log"
         wait_until(lambda: _setup_link(log) != "", timeout_s=60, complaint="no HTTP process")
-        return _rounds(process, port, f"http://127.0.0.1:{http}", _setup_link(log), rounds)
+        yield process, port, f"http://127.0.0.1:{http}", _setup_link(log)
     finally:
         process.stop()
+
+
+def take(directory: Path, rounds: int) -> list[dict[str, Any]]:
+    """Start a broker with a fleet, and measure."""
+    with started_broker(directory) as (process, port, url, setup):
+        return _rounds(process, port, url, setup, rounds)
 
 
 def run(rounds: int = ROUNDS) -> bool:

@@ -1,8 +1,9 @@
 """Five open tabs, in a process of their own.
 
 ``python -m benchmarks.dashboard.tabs URL SETUP PREFIX CLIENT``; see ``serve``.
-Reads a line for each thing to do: ``chromium`` or ``replayed`` opens the tabs, ``close`` closes
-them, the end of the file ends it; each is answered with a line when it is done. Somebody works in
+Reads a line for each thing to do: ``chromium`` or ``replayed`` opens the tabs, ``page NAME`` one
+tab alone, ``close`` closes them, the end of the file ends it; each is answered with a line when it
+is done. Somebody works in
 the tabs: one leafs through all sessions and one types a filter, a step every two seconds. Beside
 them ``/metrics`` is scraped every two seconds and a program listens to ``/live``.
 """
@@ -24,8 +25,18 @@ STEP_S: Final = 2.0
 PASSWORD: Final = "correct horse battery"
 COOKIE: Final = "perdure_login"
 TIMEOUT_S: Final = 60.0
+PAGES: Final = (
+    "overview",
+    "session",
+    "sleeper",
+    *("sessions", "subscriptions", "shared", "alarms", "slow", "traces", "client", "storage"),
+    *("messages", "retained", "pipelines", "forwarders", "applications", "filters", "access"),
+    *("audit", "clients", "tokens", "bans", "nodes", "config"),
+)
+"""Those that ``page`` opens; ``session`` is connected, ``sleeper`` is not."""
+
 _NEXT: Final = re.compile(r'rel="next" href="([^"]+)"')
-_PART: Final = {"HX-Request": "true", "X-Perdure-Auto": "1"}
+_PART: Final = {"HX-Request": "true"}
 
 
 def paths(client_id: str) -> dict[str, str]:
@@ -37,6 +48,14 @@ def paths(client_id: str) -> dict[str, str]:
         "busiest": "/ui/slow?by=pending",
         "session": f"/ui/sessions/{quote(client_id, safe='')}",
     }
+
+
+def page_path(name: str, prefix: str, client_id: str) -> str:
+    """Where a page of ``PAGES`` is."""
+    if name in ("session", "sleeper"):
+        wanted = client_id if name == "session" else f"{prefix}00000"
+        return f"/ui/sessions/{quote(wanted, safe='')}"
+    return "/ui/" if name == "overview" else f"/ui/{name}"
 
 
 @final
@@ -94,20 +113,20 @@ class Tabs:
             await self._get(f"/ui/sessions?client_id={wanted}&limit=100", is_part=True)
 
     async def busiest(self) -> None:
-        """The page asks anew with each event."""
-        await self._get(self._paths["busiest"])
-        async for _ in self._events("/ui/live"):
-            await self._get(self._paths["busiest"], is_part=True)
+        """The rows come in the stream."""
+        await self._keep(self._paths["busiest"])
 
     async def session(self) -> None:
-        """The delivery panel with each event, what is held with every second one."""
-        path, number = self._paths["session"], 0
+        """So do the delivery panel and what is held."""
+        path = self._paths["session"]
+        await self._keep(path, f"{path}/held")
+
+    async def _keep(self, path: str, *others: str) -> None:
+        """A page with parts that are kept up to date: itself, and others."""
         await self._get(path)
-        async for _ in self._events("/ui/live"):
-            number += 1
-            await self._get(path, is_part=True)
-            if number % 2:
-                await self._get(f"{path}/held", is_part=True)
+        named = "&".join(f"part={quote(f'4:{part}', safe='')}" for part in (path, *others))
+        async for _ in self._events(f"/ui/live?{named}"):
+            pass
 
     async def _get(self, path: str, *, is_part: bool = False) -> str:
         answer = await self._client.get(path, headers=_PART if is_part else {})
@@ -173,6 +192,19 @@ async def in_chromium(
 
 
 @contextlib.asynccontextmanager
+async def one_page(browser: Any, client: httpx.AsyncClient, path: str) -> AsyncIterator[None]:
+    """One tab, which nobody touches."""
+    base = str(client.base_url)
+    context = await browser.new_context(viewport={"width": 1280, "height": 900})
+    await context.add_cookies([{"name": COOKIE, "value": client.cookies[COOKIE], "url": base}])
+    page = await context.new_page()
+    await page.goto(f"{base}{path}")
+    await page.locator("#pulse[data-state=live]").wait_for()
+    yield
+    await context.close()
+
+
+@contextlib.asynccontextmanager
 async def _all(*works: Any) -> AsyncIterator[None]:
     """Work that goes on meanwhile; one that fails ends everything."""
     async with asyncio.TaskGroup() as group:
@@ -219,16 +251,24 @@ async def serve(url: str, setup: str, prefix: str, client_id: str) -> None:
         while line := (await reader.readline()).decode().strip():
             if line == "close":
                 await opened.aclose()
+                print("done", flush=True)
+                continue
+            if line != "replayed":
+                browser = browser or await running.chromium.launch(
+                    executable_path=program, args=["--no-sandbox"]
+                )
+            what, _, name = line.partition(" ")
+            if what == "page":
+                path = page_path(name, prefix, client_id)
+                await opened.enter_async_context(one_page(browser, client, path))
             else:
                 await opened.enter_async_context(_all(tabs.scrape(), tabs.listen()))
-                if line == "chromium":
-                    browser = browser or await running.chromium.launch(
-                        executable_path=program, args=["--no-sandbox"]
-                    )
-                    made = in_chromium(browser, client, prefix, client_id)
-                    await opened.enter_async_context(made)
-                else:
-                    await opened.enter_async_context(replayed(tabs))
+                made = (
+                    in_chromium(browser, client, prefix, client_id)
+                    if what == "chromium"
+                    else replayed(tabs)
+                )
+                await opened.enter_async_context(made)
             print("done", flush=True)
 
 

@@ -34,6 +34,8 @@ P99_MS_MAX: Final = 100.0
 GROWTH_BYTES_MAX: Final = 64 * 1024 * 1024
 PROBE_S_MAX: Final = 2.0
 _SAMPLE_S: Final = 0.05
+_HEALTHY_S: Final = 60.0
+"""How long the HTTP process may take to start."""
 _PROBE_EVERY_S: Final = 0.2
 _NOTHING: Final = {"p50_ms": math.inf, "p99_ms": math.inf, "max_ms": math.inf}
 _USER: Final = "fleet"
@@ -75,7 +77,7 @@ class _Watch(threading.Thread):
     def __init__(self, pid: int, http_port: int) -> None:
         super().__init__(daemon=True)
         self._probe = ProcessProbe(pid)
-        self._url = f"http://{HOST}:{http_port}/api/v1/livez"
+        self._url = _health(http_port)
         self._over = threading.Event()
         self.before = self._probe.memory_bytes()[0]
         self.peak = self.before
@@ -108,6 +110,25 @@ class _Watch(threading.Thread):
         return time.monotonic() - begun
 
 
+def _health(http_port: int) -> str:
+    return f"http://{HOST}:{http_port}/api/v1/livez"
+
+
+def _until_healthy(http_port: int) -> None:
+    """Wait for the HTTP process, which is there later than the broker: what it takes for itself is
+    no growth."""
+    until_s = time.monotonic() + _HEALTHY_S
+    while True:
+        try:
+            with urllib.request.urlopen(_health(http_port), timeout=PROBE_S_MAX) as answer:
+                answer.read()
+            return
+        except OSError:
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(_SAMPLE_S)
+
+
 def run(name: str, *, seconds: float, program: str = sys.executable) -> Outcome:
     """Let one attack happen.
 
@@ -127,6 +148,7 @@ def run(name: str, *, seconds: float, program: str = sys.executable) -> Outcome:
         )
         process.start()
         try:
+            _until_healthy(ports["http"])
             return _measure(name, directory, process, ports, seconds)
         finally:
             process.stop()

@@ -109,6 +109,27 @@ def test_sessions_are_filtered_and_the_filter_is_in_the_address(scene: Scene, pa
     assert "connected" not in page.locator("#rows tbody").inner_text()
 
 
+def test_what_is_copied_is_filtered_as_the_list_is(scene: Scene, page: Any) -> None:
+    page.goto(f"{scene.url}/ui/sessions")
+    assert page.get_by_role("button", name="Copy as CLI").count() == 1
+    page.get_by_label("Client id", exact=True).fill("mp-3")
+    page.wait_for_function("document.querySelectorAll('#rows tbody tr').length === 1")
+    cli = page.get_by_role("button", name="Copy as CLI")
+    assert cli.get_attribute("data-copy") == "perdure sessions list --contains=mp-3"
+    curl = page.get_by_role("button", name="Copy as curl").get_attribute("data-copy-curl")
+    assert "client_id~=mp-3" in curl
+    rows = json.loads(scene.cli("sessions", "list", "--contains=mp-3", "--json"))
+    assert [row["client_id"] for row in rows] == ["pump-3"]
+
+
+def test_every_table_is_copied_as_a_command_and_as_a_request(scene: Scene, page: Any) -> None:
+    for path in PAGES:
+        page.goto(f"{scene.url}{path}")
+        for each in page.locator(".copies").all():
+            assert each.locator("[data-copy]").count() == 1, path
+            assert each.locator("[data-copy-curl]").count() == 1, path
+
+
 def test_a_session_says_what_it_waits_for(scene: Scene, page: Any) -> None:
     page.goto(f"{scene.url}/ui/sessions/pump-0")
     delivery = page.locator("#delivery")
@@ -392,27 +413,49 @@ def test_a_client_is_traced_by_keyboard(scene: Scene, page: Any) -> None:
     device.leave()
 
 
-def test_what_was_asked_for_before_a_button_is_pressed_does_not_replace_it(
-    scene: Scene, page: Any
-) -> None:
+def parts_of(page: Any) -> list[str]:
+    """Names of the parts that the stream of a page brings from now on."""
+    found: list[str] = []
+    session = page.context.new_cdp_session(page)
+    session.send("Network.enable")
+
+    def take(event: Any) -> None:
+        if event["eventName"] == "part":
+            found.append(json.loads(event["data"])["part"])
+
+    session.on("Network.eventSourceMessageReceived", take)
+    return found
+
+
+def test_what_comes_while_a_button_is_pressed_does_not_replace_it(scene: Scene, page: Any) -> None:
     page.goto(f"{scene.url}/ui/traces?kind=client&value=pressed")
     page.get_by_label("Seconds").fill("3600")
-    asked: list[Any] = []
-    page.route(re.compile(r"/ui/traces/.*seen="), lambda route: asked.append(route))
-    with page.expect_request(re.compile("seen=")):
-        page.get_by_role("button", name="Begin").click()
+    page.get_by_role("button", name="Begin").click()
     page.get_by_role("button", name="Stop").focus()
     page.keyboard.down("Space")
-    page.evaluate(
-        """() => { window.taken = new Promise(done =>
-            document.addEventListener("htmx:afterOnLoad", done, { once: true })); }"""
-    )
-    for route in asked:
-        route.fulfill(content_type="text/html", body='<div id="rows">something newer</div>')
-    page.evaluate("() => window.taken.then(() => 1)")
-    page.unroute_all(behavior="ignoreErrors")
+    parts = parts_of(page)
+    device = scene.device("pressed")
+    while not any("/ui/traces/" in name for name in parts):
+        page.wait_for_timeout(50)
+    assert page.get_by_text("Nothing went by yet").is_visible()
     page.keyboard.up("Space")
     page.get_by_text("ended; ").wait_for()
+    device.leave()
+
+
+def test_what_came_meanwhile_is_shown_once_nobody_is_there(scene: Scene, page: Any) -> None:
+    page.goto(f"{scene.url}/ui/traces?kind=client&value=meanwhile")
+    page.get_by_role("button", name="Begin").click()
+    page.get_by_role("button", name="Stop").focus()
+    parts = parts_of(page)
+    device = scene.device("meanwhile")
+    while not parts:
+        page.wait_for_timeout(50)
+    page.locator("#pause").focus()
+    page.get_by_role("cell", name="connack").first.wait_for()
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_text("ended; ").wait_for()
+    device.leave()
 
 
 @pytest.mark.timeout(300)
@@ -503,23 +546,19 @@ def test_a_list_is_leafed_through_within_the_page(scene: Scene, page: Any) -> No
     device.leave()
 
 
-def test_what_an_event_changes_is_drawn_once(scene: Scene, page: Any) -> None:
-    """Its values wait for the parts that are asked for with it, but not for ever."""
+def test_a_page_names_other_parts_when_it_shows_others(scene: Scene, page: Any) -> None:
+    opened: list[str] = []
+    page.on("request", lambda each: opened.append(each.url) if "/ui/live" in each.url else None)
     page.goto(f"{scene.url}/ui/sessions/pump-4")
     page.locator("#pulse[data-state=live]").wait_for()
-    asked: list[Any] = []
-    page.route(re.compile("/ui/sessions/pump-4/held"), lambda route: asked.append(route))
-    page.wait_for_event("request", lambda request: request.url.endswith("/held"))
-    before = page.locator("#asof").inner_text()
-    # The next event does not wait for what is still to come.
-    page.wait_for_function("old => document.querySelector('#asof').textContent !== old", arg=before)
-    for route in asked:
-        route.abort()
-    page.unroute_all(behavior="ignoreErrors")
-    scene.device("late").publish("plant/9/temperature", b"x")
-    owed = page.locator("#delivery .value").nth(1)
-    text = owed.inner_text()
-    page.wait_for_function(
-        "old => document.querySelectorAll('#delivery .value')[1].textContent !== old", arg=text
-    )
-    page.wrong.clear()  # the request that was let down
+    assert len(opened) == 1
+    assert opened[0].count("part=4%3A%2Fui%2Fsessions%2Fpump-4") == 2
+    page.goto(f"{scene.url}/ui/traces?kind=client&value=elsewhere")
+    page.locator("#pulse[data-state=live]").wait_for()
+    page.get_by_role("button", name="Begin").click()
+    page.get_by_text("Nothing went by yet").wait_for()
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_text("ended; ").wait_for()
+    # There is nothing to keep any more.
+    page.wait_for_function("!document.querySelector('[data-keep]')")
+    wait_until(lambda: page.evaluate("1") == 1 and opened[-1].endswith("/ui/live"))

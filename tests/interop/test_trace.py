@@ -14,7 +14,7 @@ import aiomqtt
 import pytest
 
 from perdure.admin.client import AsyncAdmin
-from perdure.admin.problems import Refused
+from perdure.admin.problems import CODES, Refused
 from perdure.admin.records.trace import ListTraces, ReadTrace, StartTrace, StopTrace, TraceEvent
 from perdure.admin.rights import Principal
 from tests.support.bounds import HANG_S
@@ -121,8 +121,10 @@ async def test_a_topic_over_all_clients(scene: Scene) -> None:
 
 async def test_traces_are_few_and_end(scene: Scene) -> None:
     ids = [await scene.start("client", str(number)) for number in range(4)]
-    with pytest.raises(Refused, match="4 traces run already"):
+    with pytest.raises(Refused, match="4 traces run already") as caught:
         await scene.start("client", "5")
+    # To ask again helps no more than it did: one must be stopped.
+    assert CODES[caught.value.problem.code].status == 409
     for each in ids:
         await scene.admin.call(StopTrace(trace_id=each), ADMIN)
     short = await scene.start("client", "x", seconds=1)
@@ -136,6 +138,32 @@ async def test_traces_are_few_and_end(scene: Scene) -> None:
         await scene.admin.call(
             StartTrace(kind="client", value="x"), Principal(name="v", role="viewer")
         )
+
+
+async def test_a_trace_is_shown_and_stopped_by_a_command(scene: Scene) -> None:
+    trace = await scene.start("client", "pump")
+    async with scene.client("pump") as pump:
+        await pump.publish("a", "b", qos=1)
+    await scene.until(trace, "disconnect")
+
+    async def told(*words: str) -> str:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "perdure", "trace", *words, "--data", str(scene.data)),
+            stdout=subprocess.PIPE,
+        )
+        out, _ = await process.communicate()
+        assert process.returncode == 0
+        return out.decode()
+
+    rows = [
+        json.loads(row) for row in (await told("show", trace, "--output", "jsonl")).splitlines()
+    ]
+    assert [row["event"] for row in rows][:4] == ["connect", "connack", "publish", "answered"]
+    assert [row["number"] for row in rows] == list(range(1, len(rows) + 1))
+    assert (await told("show", trace)).splitlines()[2].split("\t")[2:5] == ["pump", "publish", "a"]
+    await told("stop", trace)
+    (only,) = (await scene.admin.call(ListTraces(), ADMIN)).items
+    assert not only.running
 
 
 async def test_the_command_writes_a_file(scene: Scene, tmp_path: Path) -> None:

@@ -59,8 +59,12 @@ class ClusterBroker(Broker):
         self._all("start")
 
     def stop(self) -> int:
-        """Ends all nodes in order; returns the worst exit code."""
-        return max(node.stop() for node in self.nodes)
+        """Ends all nodes with SIGTERM at once; returns the worst exit code."""
+        for node in self.nodes:
+            node.terminate()
+        for peer in self._peers:
+            peer.wait_end()  # as clients of one broker do; else each node waits for its own
+        return max(node.ended() for node in self.nodes)
 
     def kill9(self, *, start: bool = True) -> None:
         """Kills all nodes at once, as the one broker dies, and starts them again: which of them a

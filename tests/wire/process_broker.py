@@ -79,10 +79,19 @@ class ProcessBroker(Broker):
 
     def stop(self) -> int:
         """Ends the process with SIGTERM; returns its exit code."""
-        process = self._running()
-        process.send_signal(signal.SIGTERM)
+        self.terminate()
         for peer in self._peers:
             peer.wait_end()  # a client that is told to go closes too; else the broker waits
+        return self.ended()
+
+    def terminate(self) -> None:
+        """Sends SIGTERM; ``ended`` must follow."""
+        self._running().send_signal(signal.SIGTERM)
+
+    def ended(self) -> int:
+        """Waits for the end that ``terminate`` has asked for; returns the exit code."""
+        process = self._process
+        assert process is not None
         try:
             return process.wait(HANG_S)
         except subprocess.TimeoutExpired:

@@ -45,6 +45,17 @@ def fields_of(operation: Operation) -> list[Field]:
     ]
 
 
+def result_fields(operation: Operation) -> frozenset[str]:
+    """Names in the result of an operation, or in each item of the list that it is; none = it is
+    no record."""
+    kind = msgspec.inspect.type_info(operation.result)
+    for field in getattr(kind, "fields", ()):
+        if field.encode_name == "items" and isinstance(field.type, msgspec.inspect.ListType):
+            kind = field.type.item_type
+    kinds = kind.types if isinstance(kind, msgspec.inspect.UnionType) else (kind,)
+    return frozenset(field.encode_name for each in kinds for field in getattr(each, "fields", ()))
+
+
 def unfit(operation: Operation, error: Exception) -> Refused:
     """The refusal of what is no request of an operation: which field is wrong, and what it takes.
 

@@ -126,7 +126,12 @@ def _operation(operation: Operation, request: Schema) -> Schema:
             body[name] = {**_clean(schema), "description": text} if text else _clean(schema)
     if http.method == "GET":
         parameters.append(
-            _parameter("fields", "query", {"type": "string"}, "only these, joined by commas")
+            _parameter(
+                "fields",
+                "query",
+                {"type": "string"},
+                "only these, joined by commas: the others are left out, required ones too",
+            )
         )
     found: Schema = {
         "operationId": operation.name.replace(".", "_"),

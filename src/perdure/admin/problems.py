@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, final
 
 import msgspec
 
-from perdure.errors import PerdureError
+from perdure.errors import MqttError, PerdureError
 
 
 class Code(NamedTuple):
@@ -83,5 +83,8 @@ def problem_of(error: PerdureError) -> Problem:
         return error.problem
     path = getattr(error, "path", "")
     details = {"path": path} if path else {}
-    code = error.code if error.code in CODES else "internal"
+    if isinstance(error, MqttError):
+        code = MqttError.code  # whichever packet or property it would have been in
+    else:
+        code = error.code if error.code in CODES else "internal"
     return Problem(code, error.message, error.hint, details)

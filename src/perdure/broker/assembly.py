@@ -179,6 +179,7 @@ def _wire_connections(
         services.log, clock, services.scheduler, services.metrics, config.log
     )
     services.refusals = PublishRefusals(services, refusal_log=services.refusal_log)
+    services.nobody = None
     services.inbound_frames = InboundFrames(
         config.limits.incomplete_bytes_max, services.scheduler, clock
     )

@@ -318,12 +318,13 @@ def _metrics(bind: str, supervisor: Supervisor, lease: Lease) -> Iterator[None]:
     from perdure.net.settings import split_bind
     from perdure.net.sockets import open_listening
     from perdure.observe.metrics_server import MetricsServer
+    from perdure.observe.metrics_text import RegistryText
     from perdure.observe.pipeline_metrics import pipeline_registry
 
     host, port = split_bind(bind, METRICS_PORT, path="pipeline.bind")
     sockets = open_listening(host, port, backlog=BACKLOG, path="pipeline.bind")
     registry = pipeline_registry(lambda: supervisor.state, lambda: bool(lease.epoch))
-    server = MetricsServer(sockets, registry, MetricsConfig())
+    server = MetricsServer(sockets, RegistryText(registry), MetricsConfig())
     log.info("pipeline.metrics", port=server.port)
     try:
         yield

@@ -17,11 +17,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, final
 
-from prometheus_client import generate_latest
-from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.registry import CollectorRegistry
-
 from perdure.observe.logs import get_logger
+from perdure.observe.metrics_text import Text
 
 log = get_logger("metrics")
 
@@ -81,22 +78,22 @@ class Settings(Protocol):
 
 @final
 class Exposition:
-    """The registry as text, in the formats that are asked for; each is kept for a moment.
+    """The metrics in the formats that are asked for; each is kept for a moment.
 
     Args:
-        registry: what is told.
+        metrics: what is told.
         cache_ms: how long.
         clock: monotonic, seconds.
     """
 
     def __init__(
         self,
-        registry: CollectorRegistry,
+        metrics: Text,
         *,
         cache_ms: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._registry = registry
+        self._metrics = metrics
         self._cache_s = cache_ms / 1000
         self._clock = clock
         self._kept: dict[tuple[bool, bool], tuple[float, bytes]] = {}
@@ -114,10 +111,8 @@ class Exposition:
             return kept[1]
         if zipped:
             made = gzip.compress(self.text(is_open=is_open, zipped=False), 1)
-        elif is_open:
-            made = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call]
         else:
-            made = generate_latest(self._registry)
+            made = "".join(self._metrics.families(is_open=is_open)).encode()
         self._kept[key] = self._clock(), made
         return made
 
@@ -128,7 +123,7 @@ class MetricsServer:
 
     Args:
         sockets: bound and listening; it closes them.
-        registry: what is told.
+        metrics: what is told.
         settings: see there.
         knows: whether an ``Authorization`` header may read; None = everybody may.
         count: is told the status of each answer, and of each connection that got none.
@@ -137,14 +132,14 @@ class MetricsServer:
     def __init__(
         self,
         sockets: Sequence[socket.socket],
-        registry: CollectorRegistry,
+        metrics: Text,
         settings: Settings,
         *,
         knows: Callable[[str], bool] | None = None,
         count: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.settings = settings
-        self.exposition = Exposition(registry, cache_ms=settings.cache_ms)
+        self.exposition = Exposition(metrics, cache_ms=settings.cache_ms)
         self.knows = knows
         self.count = count
         self.waiting: dict[_Scrape, None] = {}
@@ -322,6 +317,8 @@ class _Scrape(asyncio.Protocol):
             body = f"{_SAID[status]}\n".encode()
             if status == 401:
                 extra = 'www-authenticate: Bearer realm="perdure"\r\n'
+            elif status == 405:
+                extra = "allow: GET, HEAD\r\n"
             peer = self._transport.get_extra_info("peername")
             log.warning(
                 "metrics.refused",

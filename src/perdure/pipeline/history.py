@@ -164,25 +164,26 @@ class History:
             if not file.last or (file.first <= until and file.last > after)
         ]
 
-    def bound(self, after: int, rows_max: int) -> int:
-        """The highest offset up to the seam with at most ``rows_max`` messages after ``after``."""
-        files = sorted(self.files(after, self.seam), key=lambda found: found[0].first)
+    def bound(self, after: int, until: int, rows_max: int) -> int:
+        """The highest offset up to one before the log with at most ``rows_max`` messages after
+        ``after``."""
+        files = sorted(self.files(after, until), key=lambda found: found[0].first)
         known: Any = np.empty(0, dtype=np.int64)
         for number, (file, store) in enumerate(files):
             with pq.ParquetFile(store.opened(file.path)) as opened:
                 column = opened.read(columns=["offset"])
             values: Any = column.column("offset").to_numpy()
-            values = values[(values > after) & (values <= self.seam)]
+            values = values[(values > after) & (values <= until)]
             known = np.sort(np.concatenate([known, values]))
             # Files that begin later have nothing below their begin.
-            settled = files[number + 1][0].first if number + 1 < len(files) else self.seam + 1
+            settled = files[number + 1][0].first if number + 1 < len(files) else until + 1
             if len(known) > rows_max and int(known[rows_max]) < settled:
                 return int(known[rows_max - 1])
             # A few more than are needed are enough to go on with.
             known = known[: rows_max + 1]
         if len(known) > rows_max:
             return int(known[rows_max - 1])
-        return self.seam
+        return until
 
 
 def of(options: ReadOptions, index: LogIndex) -> History | None:
@@ -250,6 +251,8 @@ def _plan(
                 for store, files in _by_store(history.files(after, until))
                 for pieces in _packed(files, options.rows_per_partition)
             ]
+        # What the log has lost, the archive has.
+        options = msgspec.structs.replace(options, whole=False)
     log = log_source.plan(index, options, narrowing, counted=counted, shares=shares)
     return [*parts, *log]
 
@@ -288,16 +291,26 @@ def latest(
 ) -> StreamPosition:
     """Where the next micro-batch ends, as ``offsets.latest``."""
     history = of(options, index)
-    if history is None or start.offset >= history.seam or cap <= history.seam:
+    if history is None or start.offset >= history.seam:
         return offsets.latest(index, start, options, rows_max=rows_max, cap=cap)
     check(index, start, options)
-    if not rows_max:
+    # Retention may pass what was the end of the log when the query began.
+    last = min(history.seam, cap)
+    if last <= start.offset:
+        return start
+    if not rows_max and last < cap:
         newest = index.newest()
         if newest is not None and newest.offset > history.seam:
             at_seam = offsets.position(index.database_id, history.generation, history.seam)
             return offsets.latest(index, at_seam, options, rows_max=0, cap=cap)
-    until = history.bound(start.offset, rows_max) if rows_max else history.seam
+    until = history.bound(start.offset, last, rows_max) if rows_max else last
     return offsets.position(index.database_id, history.generation, until)
+
+
+def reached(index: LogIndex) -> int:
+    """The offset up to which log, and archive before it, have all that there is now."""
+    newest = index.newest()
+    return max(newest.offset if newest else 0, index.generations()[-1].since_offset - 1)
 
 
 def check(index: LogIndex, start: StreamPosition, options: ReadOptions) -> None:

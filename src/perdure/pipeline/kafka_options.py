@@ -6,7 +6,7 @@ What has no counterpart is refused with what to use here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -33,10 +33,24 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "includeheaders": "the column user_properties, which is always there",
     "startingoffsetsbytimestamp": "option startingTimestamp",
     "endingoffsetsbytimestamp": "option endingTimestamp",
+    "startingoffsetsbytimestampstrategy": "nothing: behind the last message a stream waits for the "
+    "next one, and a batch has no rows",
     "groupidprefix": "nothing: positions are in the checkpoint",
     "kafka.group.id": "nothing: positions are in the checkpoint",
     "minoffsetspertrigger": "a longer trigger(processingTime=..)",
+    "maxtriggerdelay": "a longer trigger(processingTime=..)",
+    "maxrecordsperpartition": "option rowsPerPartition",
+    "kafkaconsumer.polltimeoutms": "option timeout, for url",
+    "fetchoffset.numretries": "option timeout, for url",
+    "fetchoffset.retryintervalms": "option timeout, for url",
 }
+_OF_THE_CLIENT: Final = "kafka."
+"""Begins what Kafka's own consumer is told."""
+
+BEGINS: Final = ("from", "startingOffsets", "startingTimestamp")
+ENDS: Final = ("until", "endingOffsets", "endingTimestamp")
+"""Names by which the bounds of a read are given."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECONDS_MAX: Final = 253_402_300_799_999
 """The last one of the year 9999, beyond which there is no text for a moment."""
@@ -49,6 +63,8 @@ def refuse(name: str) -> None:
         ConfigError: it is such an option.
     """
     instead = _INSTEAD.get(name.lower())
+    if instead is None and name.lower().startswith(_OF_THE_CLIENT):
+        instead = "option url, with token or tokenFile, and caFile for https"
     if instead is not None:
         raise ConfigError(f"{name} is of Spark's Kafka source", path=name, hint=f"here: {instead}")
 
@@ -56,7 +72,8 @@ def refuse(name: str) -> None:
 def in_our_words(given: Mapping[str, str]) -> dict[str, str]:
     """Options without the names of Kafka's source.
 
-    ``startingOffsets: latest`` and ``minPartitions`` stay, for there is no other word for them.
+    ``startingOffsets: latest`` and ``minPartitions`` stay, for there is no other word for them. An
+    offset to begin at must be there still, unless data loss is skipped: ``whole``.
 
     Args:
         given: names as they are here.
@@ -73,7 +90,7 @@ def in_our_words(given: Mapping[str, str]) -> dict[str, str]:
             )
         found[name] = value
 
-    starting = given.get("startingOffsets", EARLIEST)
+    starting = _word(given.get("startingOffsets", EARLIEST))
     if starting == LATEST:
         put("startingOffsets", LATEST, "startingOffsets")
         if "from" in found or "startingTimestamp" in given:
@@ -84,7 +101,7 @@ def in_our_words(given: Mapping[str, str]) -> dict[str, str]:
             )
     elif starting != EARLIEST:
         put("from", _offset("startingOffsets", starting), "startingOffsets")
-    ending = given.get("endingOffsets", LATEST)
+    ending = _word(given.get("endingOffsets", LATEST))
     if ending != LATEST:
         put("until", _offset("endingOffsets", ending), "endingOffsets")
     if "startingTimestamp" in given:
@@ -107,14 +124,27 @@ def in_our_words(given: Mapping[str, str]) -> dict[str, str]:
         if word is None:
             raise ConfigError("failOnDataLoss: expected true or false", path="failOnDataLoss")
         put("onDataLoss", word, "failOnDataLoss")
+    if starting.isdecimal() and found.get("onDataLoss") != "skip":
+        found.setdefault("whole", "on")
     if "minPartitions" in given:
         found["minPartitions"] = given["minPartitions"]
     return found
 
 
+def said_as(names: Sequence[str], given: Mapping[str, str]) -> str:
+    """Which of some names an option was given by, in any case; the first if by none."""
+    lower = {name.lower() for name in given}
+    return next((name for name in names if name.lower() in lower), names[0])
+
+
+def _word(text: str) -> str:
+    """A word as Kafka's source takes it."""
+    return text.strip().lower()
+
+
 def _offset(name: str, text: str) -> str:
     """An offset."""
-    if text.isdecimal():
+    if text.isascii() and text.isdecimal():
         return text
     words = "earliest, latest" if name == "startingOffsets" else LATEST
     raise ConfigError(

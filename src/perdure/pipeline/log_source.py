@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -35,7 +36,7 @@ from perdure.storage.rocksdb.bulk_slices import Slice, pack_slices
 from perdure.storage.rocksdb.following import Follower
 
 _FOLLOWED_MAX: Final = 4
-"""Directories whose streams a process follows."""
+"""Directories that a process follows."""
 
 PAGE_ROWS: Final = 16_384
 """Rows of a record batch, at least; smaller and larger ones were slower."""
@@ -56,8 +57,9 @@ class Part(msgspec.Struct, frozen=True):
         published_from, published_until: bounds of ``published_at``, or None.
         remote: the broker to read from instead of ``path``, or None.
         where: a content filter, or empty.
-        sequence: of a stream: the number of the last write that was seen where it was planned; a
-            process keeps one view of the directory for all its micro-batches. None = no stream.
+        sequence: of a query of Spark's: the number of the last write that was seen where it was
+            planned; a process keeps one view of the directory for its micro-batches and for the
+            next queries. None = the view is for this query alone.
     """
 
     path: str
@@ -330,13 +332,19 @@ class _Opened:
         if part.sequence is None:
             yield self._checked(self._of_query(part), part)
             return
-        follower = self._followed.get(part.path)
-        if follower is None:
+        follower = self.follower(part.path)
+        with follower.look(sequence=part.sequence, query=part.query) as files:
+            yield self._checked(files, part)
+
+    def follower(self, path: str) -> Follower:
+        """What keeps a view of a directory."""
+        found = self._followed.get(path)
+        if found is None:
             while len(self._followed) >= _FOLLOWED_MAX:
                 self._followed.pop(next(iter(self._followed))).close()
-            follower = self._followed[part.path] = Follower(Path(part.path))
-        with follower.look(sequence=part.sequence) as files:
-            yield self._checked(files, part)
+            found = Follower(Path(path), mapped=True, blocks=block_reader())
+            self._followed[path] = found
+        return found
 
     def _of_query(self, part: Part) -> LogFiles:
         if self._files is None or self._query != part.query:
@@ -354,6 +362,11 @@ class _Opened:
                 f"{part.path} holds another database than the one this query was planned for"
             )
         return files
+
+
+def followed(path: str) -> AbstractContextManager[LogFiles]:
+    """The log in a directory as it is now, by a view that is kept for the next query."""
+    return _opened.follower(path).look()
 
 
 def block_reader() -> Opener | None:

@@ -83,7 +83,11 @@ def parse_position(data: Mapping[str, Any]) -> StreamPosition:
 
 def initial(files: LogIndex, options: ReadOptions) -> StreamPosition:
     """Where a new stream begins: a place that the log has, so that a drop before its first batch is
-    a loss like any other. Before it there may be an archive, and then generation 0."""
+    a loss like any other. Before it there may be an archive, and then generation 0.
+
+    Raises:
+        StorageUnavailable: the begin must be there, and was dropped.
+    """
     if options.starts_latest:
         newest = files.newest()
         info = files.generations()[-1]
@@ -92,6 +96,8 @@ def initial(files: LogIndex, options: ReadOptions) -> StreamPosition:
         return position(files.database_id, newest.generation, newest.offset)
     if options.catalog:
         return position(files.database_id, 0, options.after_offset)
+    if options.whole:
+        check_whole(files, options.after_offset, options.place)
     generations = files.generations()
     offset = max(options.after_offset, generations[0].since_offset - 1)
     generation = max(
@@ -124,7 +130,12 @@ def latest(
         return start
     if rows_max:
         until = files.bound(options.filter_sets, start.offset, until, rows_max)
-    generation = max(info.generation for info in files.generations() if info.since_offset <= until)
+    generations = files.generations()
+    generation = max(
+        (info.generation for info in generations if info.since_offset <= until),
+        # What was before it was dropped, and nothing has come since.
+        default=generations[0].generation,
+    )
     return position(files.database_id, generation, until)
 
 
@@ -198,5 +209,6 @@ def check_whole(files: LogIndex, after_offset: int, place: str) -> None:
         raise StorageUnavailable(
             f"{place} no longer has all after offset {after_offset}: retention has dropped what "
             f"was before {oldest.since_offset}",
-            hint="retention.keep_for has the log wait for an archive",
+            hint="retention.keep_for has the log wait for an archive, which option catalog reads; "
+            "startingOffsets earliest, or failOnDataLoss false, is what is left",
         )

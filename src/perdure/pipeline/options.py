@@ -163,7 +163,7 @@ def parse_options(
     remote = _remote(given, environ or {})
     lake = _lake(given, environ or {})
     since, until = given.get("from"), given.get("until")
-    after, first = 0, None
+    after, first, begin = 0, None, 0
     if since:
         begin = _moment("from", since, now_us)
         after = max(0, begin - 1)
@@ -172,6 +172,8 @@ def parse_options(
     end, last = OFFSET_MAX, None
     if until:
         end = _moment("until", until, now_us)
+        if since:
+            _check_order(options, (since, begin), (until, end))
         if not _is_offset(until):
             end, last = end + UNTIL_SLACK_US, end
     return ReadOptions(
@@ -353,6 +355,26 @@ def check_where(text: str) -> str:
 def _is_offset(text: str) -> bool:
     """Whether a bound is a place in the log, and no moment."""
     return text.strip().isdecimal()
+
+
+def _check_order(
+    options: Mapping[str, str], since: tuple[str, int], until: tuple[str, int]
+) -> None:
+    """Make sure that a read does not begin behind its end, where both are offsets or both moments:
+    an offset may be ahead of the clock.
+
+    Raises:
+        ConfigError: it does. Just behind it is where one that has nothing to read may begin.
+    """
+    is_offset = _is_offset(since[0])
+    if is_offset == _is_offset(until[0]) and since[1] > until[1] + is_offset:
+        begin = kafka_options.said_as(kafka_options.BEGINS, options)
+        end = kafka_options.said_as(kafka_options.ENDS, options)
+        raise ConfigError(
+            f"{begin} {since[0]} is behind {end} {until[0]}: there is nothing between",
+            path=begin,
+            hint="both are included" if is_offset else "an age such as 2h counts back from now",
+        )
 
 
 def _moment(name: str, text: str, now_us: int) -> int:

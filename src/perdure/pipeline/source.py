@@ -19,6 +19,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import (
@@ -150,7 +151,7 @@ class LogReader(DataSourceReader):
         from perdure.pipeline.conditions import Narrowing
         from perdure.pipeline.history import plan
 
-        with _told(), _opened(self._options) as files:
+        with _told(), _planned_on(self._options) as files:
             parts = plan(files, self._options, self._narrowing or Narrowing(), shares=True)
         _settle()
         return [LogPartition(part) for part in parts]
@@ -192,9 +193,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, columns: list[str]) -> None:
         from perdure.errors import ConfigError
         from perdure.limits import OFFSET_MAX
+        from perdure.pipeline.kafka_options import ENDS
 
         if options.until_offset != OFFSET_MAX:
-            raise ConfigError("until is for batch reads; a stream has no end", path="until")
+            names = ", ".join(ENDS)
+            raise ConfigError(f"{names} are for batch reads: a stream has no end", path="until")
         self._options = options
         self._columns = columns
         self._cap = OFFSET_MAX
@@ -286,9 +289,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take the end of the log as it is now for the end of the query."""
+        from perdure.pipeline import history
+
         with _told():
-            newest = self._ask(lambda files: files.newest())
-        self._cap = newest.offset if newest else 0
+            self._cap = self._ask(history.reached)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogPartition]:
         """The parts of a micro-batch, the same whenever it is planned."""
@@ -354,6 +358,13 @@ def _settle() -> None:
         return
     _modules_settled = len(sys.modules)
     gc.freeze()
+
+
+def _planned_on(options: ReadOptions) -> AbstractContextManager[LogIndex]:
+    """The log as it is now; of a directory a view is kept, for Spark keeps the process."""
+    from perdure.pipeline.log_source import followed
+
+    return followed(options.path) if options.remote is None else _opened(options)
 
 
 @contextlib.contextmanager

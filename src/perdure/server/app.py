@@ -29,6 +29,7 @@ from perdure.net.admission import Admission
 from perdure.net.listener import Listener
 from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
+from perdure.observe.metrics_text import MetricsText
 from perdure.server import process
 from perdure.server.administration.assembly import Administration
 from perdure.server.administration.socket import AdminServer
@@ -341,14 +342,8 @@ def _optional_parts(config: Config, metrics: Metrics, administration: Administra
         parts.extend(administration.parts)
         parts.append(AdminServer(administration.service, Path(config.storage.path)))
     if config.metrics.bind:
-        parts.append(
-            MetricsPart(
-                metrics,
-                config.metrics,
-                version=__version__,
-                backend=config.storage.backend,
-            )
-        )
+        text = MetricsText(metrics, version=__version__, backend=config.storage.backend)
+        parts.append(MetricsPart(metrics, config.metrics, text))
     if config.backup.every:
         parts.append(
             BackupPart(

@@ -15,7 +15,7 @@ from perdure.observe.instruments import add
 from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
 from perdure.observe.metrics_server import MetricsServer
-from perdure.observe.prometheus import make_registry
+from perdure.observe.metrics_text import MetricsText
 from perdure.server.administration.turns import Turns
 from perdure.web.tokens import Tokens, read_tokens
 
@@ -37,19 +37,16 @@ class MetricsPart:
     Args:
         metrics: the broker's counters.
         config: the section ``metrics``.
-        version: release, for ``build_info``.
-        backend: storage backend, for ``build_info``.
+        text: writes them.
     """
 
     name: str = "metrics"
 
-    def __init__(
-        self, metrics: Metrics, config: MetricsConfig, *, version: str, backend: str
-    ) -> None:
+    def __init__(self, metrics: Metrics, config: MetricsConfig, text: MetricsText) -> None:
         self._metrics = metrics
         self._config = config
         self._host, self._port = split_bind(config.bind, METRICS_PORT, path="metrics.bind")
-        self._registry = make_registry(metrics, version=version, backend=backend)
+        self._text = text
         self._server: MetricsServer | None = None
 
     @property
@@ -77,7 +74,7 @@ class MetricsPart:
             )
         sockets = open_listening(self._host, self._port, backlog=BACKLOG, path="metrics")
         self._server = MetricsServer(
-            sockets, self._registry, self._config, knows=knows, count=self._count
+            sockets, self._text, self._config, knows=knows, count=self._count
         )
         log.info("metrics.started", port=self.port, token=knows is not None)
 

@@ -50,6 +50,7 @@ _ENTRY = struct.Struct(">BBHH")
 _ENTRY_PLACE = struct.Struct(">QQ")
 _ENTRY_MESSAGE = struct.Struct(">qH")
 _CURSOR = struct.Struct(">BqqqII")
+_CURSOR_COUNTS_AT: Final = 25
 _OFFSET = struct.Struct(">q")
 _EXTENSION = struct.Struct(">qI")
 
@@ -248,6 +249,18 @@ def encode_cursor(cursor: Cursor) -> bytes:
         return head
     distances = [number - serial for number in settled + released]
     return head + struct.pack(f">{len(distances)}I", *distances)
+
+
+def is_cursor(value: bytes, start: int, end: int) -> bool:
+    """Whether there is a cursor between two places of some bytes, which ``decode_cursor`` takes."""
+    at = start + _CURSOR_COUNTS_AT
+    if end - start < _CURSOR.size or end > len(value) or value[start] != VERSION:
+        return False
+    counts = 0
+    for _ in range(2):
+        counts += value[at] << 24 | value[at + 1] << 16 | value[at + 2] << 8 | value[at + 3]
+        at += 4
+    return end - at == 4 * counts
 
 
 def decode_cursor(value: bytes) -> Cursor:

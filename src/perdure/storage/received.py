@@ -24,6 +24,7 @@ from perdure.storage.batch_codec import (
     uint32_at,
 )
 from perdure.storage.batch_places import GivenOffsets
+from perdure.storage.codec import is_cursor
 from perdure.storage.operation_codec import (
     DECODERS,
     DELETE_AWAITING,
@@ -36,6 +37,8 @@ from perdure.storage.operations import Operation
 _OWNER_AT: Final = 4
 """Where the owner stands in the body of a ``Speak``."""
 _NAME_AT: Final = 14
+_OWNER_BYTES: Final = 10
+"""Of an owner, before the name."""
 _NOWHERE: Final = GivenOffsets(0, ())
 
 
@@ -47,13 +50,15 @@ class Received:
         topics, values, counts: of each row; how many messages it has.
         count: messages.
         payload_bytes: of all of them.
-        operations: in order, but for those that ``spoken`` has.
+        operations: in order, but for those that ``spoken`` has, and for cursors.
+        cursors: by the owner's bytes, the bytes of what follows it: each the last one.
         speaking: bodies of what publishers say for the first time, without its place.
     """
 
     __slots__ = (
         "count",
         "counts",
+        "cursors",
         "operations",
         "payload_bytes",
         "speaking",
@@ -68,6 +73,7 @@ class Received:
         self.count: int = 0
         self.payload_bytes: int = 0
         self.operations: list[Operation] = []
+        self.cursors: dict[bytes, bytes] = {}
         self.speaking: list[bytes] = []
 
 
@@ -88,6 +94,11 @@ def receive(value: bytes, spoken: set[bytes]) -> Received | None:
     except (struct.error, UnicodeDecodeError, LookupError, StorageError):
         pass
     return None
+
+
+def cursors_of(found: dict[bytes, bytes]) -> list[Operation]:
+    """The operations that ``Received.cursors`` stand for."""
+    return [DECODERS[PUT_CURSOR](owner + cursor, _NOWHERE) for owner, cursor in found.items()]
 
 
 def _read_rows(value: bytes, received: Received) -> int:
@@ -131,7 +142,15 @@ def _read_operations(value: bytes, at: int, received: Received, spoken: set[byte
                 continue
             received.operations.append(speak_at(value, start, at))
             received.speaking.append(said)
-        elif kind in (PUT_CURSOR, PUT_AWAITING, DELETE_AWAITING):
+        elif kind == PUT_CURSOR:
+            # One for each client that has acknowledged anything, and made an object of when it is
+            # known that none follows it.
+            cursor = start + _OWNER_BYTES + (value[start + 8] << 8 | value[start + 9])
+            if not is_cursor(value, cursor, at):
+                return False
+            value[start + _OWNER_BYTES : cursor].decode()  # or it is no name
+            received.cursors[value[start:cursor]] = value[cursor:at]
+        elif kind in (PUT_AWAITING, DELETE_AWAITING):
             received.operations.append(DECODERS[kind](value[start:at], _NOWHERE))
         else:
             return False

@@ -13,9 +13,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from perdure.admin.rights import may, what_is_missing
 from perdure.errors import PerdureError
 from perdure.pipeline.protocol import API, LOG_PATH, Problem
+from perdure.web.admission import check_may_have
 from perdure.web.context import Context
 from perdure.web.problems import CODES, ApiError, answer, as_problem
 from perdure.web.routing import Found, RouteTable, WebRoute
@@ -90,7 +90,8 @@ class Guard:
         else:
             self._report(scope, status, problem, answering.name)
             problem = msgspec.structs.replace(problem, request_id=answering.name)
-            response = answer(status, problem)
+            allow = error.allow if isinstance(error, ApiError) else ()
+            response = answer(status, problem, allow=allow)
         await response(scope, receive, answering.send)
 
     async def _admit(self, answering: _Answering) -> Found:
@@ -121,15 +122,7 @@ class Guard:
             raise missing
         if found is None:
             raise ApiError("not_found", "there is no such resource")
-        route = found.route
-        assert route.right is not None
-        narrowed = principal.topic_filters and not (route.broker_decides or route.narrows)
-        if not may(principal, route.right, route.operation) or narrowed:
-            raise ApiError(
-                "forbidden",
-                f"{principal.name} ({principal.role}) may not have this",
-                hint=what_is_missing(principal, route.right, route.operation),
-            )
+        check_may_have(principal, found.route)
         return found
 
     def _report(self, scope: Scope, status: int, problem: Problem, name: str) -> None:

@@ -6,7 +6,7 @@ stands in the log, and nothing of a traceback.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, final
 
 import msgspec
@@ -50,10 +50,14 @@ class ApiError(PerdureError):
         code: one of ``CODES``.
         message: one sentence.
         hint: what to do, or empty.
+        allow: methods that there are (405).
     """
 
-    def __init__(self, code: str, message: str, *, hint: str = "") -> None:
+    def __init__(
+        self, code: str, message: str, *, hint: str = "", allow: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(message, hint=hint)
+        self.allow = allow
         self.status = CODES[code]
         self.problem_code = code
 
@@ -92,9 +96,17 @@ def as_problem(error: PerdureError) -> tuple[int, Problem]:
     return known.status, problem_of(error.code, error.message, error.hint)
 
 
-def answer(status: int, problem: Problem) -> Response:
-    """A problem as a response."""
+def answer(status: int, problem: Problem, *, allow: Sequence[str] = ()) -> Response:
+    """A problem as a response.
+
+    Args:
+        status: of HTTP.
+        problem: its body.
+        allow: methods that there are, which a 405 has to tell (RFC 9110, 15.5.6).
+    """
     headers = {"Cache-Control": "no-store"}
+    if allow:
+        headers["Allow"] = ", ".join(allow)
     if status == CODES["unauthorized"]:
         headers["WWW-Authenticate"] = 'Bearer realm="perdure"'
     if status in _RETRIED:

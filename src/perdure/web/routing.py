@@ -106,7 +106,11 @@ class RouteTable:
         if not allowed:
             return None
         hint = f"it takes {', '.join(sorted(allowed))}"
-        raise ApiError("method_not_allowed", "not with this method", hint=hint)
+        if "GET" in allowed:
+            allowed.add("HEAD")
+        raise ApiError(
+            "method_not_allowed", "not with this method", hint=hint, allow=tuple(sorted(allowed))
+        )
 
     def _add(self, route: WebRoute) -> None:
         level = self._root

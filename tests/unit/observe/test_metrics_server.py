@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from perdure.config.schema import MetricsConfig
 from perdure.observe import Metrics
 from perdure.observe.metrics_server import OPENMETRICS_TYPE, Exposition, MetricsServer
-from perdure.observe.prometheus import make_registry
+from perdure.observe.metrics_text import MetricsText
 from tests.support.bounds import HANG_S
 
 Make = Callable[..., MetricsServer]
@@ -33,7 +33,7 @@ def make(counts: Counter[str]) -> Iterator[Make]:
     def build(knows: Callable[[str], bool] | None = None, **settings: Any) -> MetricsServer:
         server = MetricsServer(
             [socket.create_server(("127.0.0.1", 0))],
-            make_registry(Metrics(), version="1", backend="memory"),
+            MetricsText(Metrics(), version="1", backend="memory"),
             MetricsConfig(**settings),
             knows=knows,
             count=lambda status: counts.update([status]),
@@ -115,6 +115,7 @@ def test_what_is_no_scrape_is_told_so(
     assert counts == {str(status): 1}
     if len(request_bytes) < 9000:
         assert head.split()[1] == str(status)
+        assert ("allow: GET, HEAD" in head) == (status == 405)
     assert ask(server)[0].split()[1] == "200"
 
 
@@ -149,7 +150,7 @@ def test_a_flood_makes_one_text() -> None:
     now = [100.0]
     metrics = Metrics()
     made = Exposition(
-        make_registry(metrics, version="1", backend="memory"), cache_ms=1000, clock=lambda: now[0]
+        MetricsText(metrics, version="1", backend="memory"), cache_ms=1000, clock=lambda: now[0]
     )
     first = made.text(is_open=False, zipped=False)
     metrics.bytes_sent = 99

@@ -1,17 +1,16 @@
-"""The collector's output is what Prometheus parses, with the numbers that were counted."""
+"""The text is what Prometheus parses, with the numbers that were counted."""
 
 from __future__ import annotations
 
 import pytest
-from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from perdure.observe import Metrics
-from perdure.observe.prometheus import make_registry
+from perdure.observe.metrics_text import MetricsText
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    text = generate_latest(make_registry(metrics, version="1.2.3", backend="rocksdb")).decode()
+    text = "".join(MetricsText(metrics, version="1.2.3", backend="rocksdb").families())
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)

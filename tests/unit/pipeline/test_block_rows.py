@@ -29,6 +29,7 @@ from perdure.storage.rocksdb import RocksDatabase, bulk
 from perdure.storage.rocksdb.bulk import LogFiles
 from perdure.storage.rocksdb.bulk_slices import Slice
 from perdure.storage.rocksdb.engine import Engine
+from perdure.storage.rocksdb.following import Follower
 
 START = 1_700_000_000_000_000
 CONFIG = RocksdbConfig(learn_thresholds=(2, 2), tail_messages=0)
@@ -149,6 +150,28 @@ def test_most_rows_are_read_as_they_lie(log: RocksDatabase, tmp_path: Path) -> N
     assert len(rows) == 1_600
     assert from_blocks > 1_000
     assert rows == read(tmp_path / "db", ALL, by_blocks=False)[0]
+
+
+def test_a_view_that_is_kept_knows_the_files_of_now(tmp_path: Path) -> None:
+    database = RocksDatabase.open(tmp_path / "db", config=CONFIG, now_us=START)
+    follower = Follower(tmp_path / "db", mapped=True, blocks=BlockRows)
+    from_blocks: list[int] = []
+    for number in range(5):
+        fill(database, START + number * 20_000)
+        if number:
+            flush(database, compact=number == 3)
+        # What is followed is followed by a write.
+        submit(database, ["d/1/t"], [9], START + number * 20_000 + 10_000)
+        with follower.look() as files:
+            pages = list(files.pages((), ALL, rows_max=50))
+            from_blocks.append(sum(len(page) for page in pages if isinstance(page, BlockPage)))
+            found = [row for page in pages for row in page.rows()]
+        assert found == read(tmp_path / "db", ALL, by_blocks=False)[0]
+        assert len(found) == (number + 1) * 401
+    assert from_blocks == sorted(set(from_blocks))
+    assert from_blocks[-1] > 1_500
+    follower.close()
+    database.close()
 
 
 def test_no_block_is_taken_apart_twice(

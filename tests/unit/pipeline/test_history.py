@@ -100,6 +100,8 @@ def test_what_was_dropped_comes_from_the_archive(
     for generation in (1, 2, 3):
         database.drop_generation(generation)
         assert rows(tmp_path) == before
+        # A begin that has to be there may be on either side.
+        assert rows(tmp_path, startingOffsets=str(written[0].offset)) == before
     assert rows(tmp_path, catalog="") == []
     written += append(database, ["d/1/t"] * 3, at=START + 9 * HOUR)
     assert [row["offset"] for row in rows(tmp_path)] == [message.offset for message in written]
@@ -263,7 +265,9 @@ def test_a_file_that_was_replaced_while_it_was_to_be_read(
 # -- streams -------------------------------------------------------------------------------
 
 
-def stream(path: Path, rows_max: int, **options: str) -> Iterator[list[int]]:
+def stream(
+    path: Path, rows_max: int, *, cap: int = 2**63 - 1, **options: str
+) -> Iterator[list[int]]:
     """Micro-batches until the end, each planned twice, as after a failure."""
     checked = options_of(path, **options)
     files = LogFiles(path / "db")
@@ -272,7 +276,7 @@ def stream(path: Path, rows_max: int, **options: str) -> Iterator[list[int]]:
     while True:
         files = LogFiles(path / "db")
         try:
-            end = history.latest(files, position, checked, rows_max=rows_max, cap=2**63 - 1)
+            end = history.latest(files, position, checked, rows_max=rows_max, cap=cap)
         finally:
             files.close()
         if end == position:
@@ -314,6 +318,44 @@ def test_a_stream_goes_through_the_seam(
             # Retention comes along while the stream is running.
             database.drop_generation(3)
     assert found == written
+
+
+@pytest.mark.parametrize("rows_max", [0, 1, 30, 1_000])
+@pytest.mark.parametrize("dropped", [1, 2, 3])
+def test_a_stream_to_an_end_that_retention_passes(
+    dropped: int, rows_max: int, database: RocksDatabase, tmp_path: Path
+) -> None:
+    """Everything that there was when the query began is dropped while it runs, and before."""
+    written = [message.offset for hour in range(2) for message in grow(database, hour)]
+    archive(tmp_path, database)
+    files = LogFiles(tmp_path / "db")
+    cap = history.reached(files)
+    files.close()
+    running = stream(tmp_path, rows_max, cap=cap)
+    found = next(running) if dropped < 3 else []
+    grow(database, 2)
+    archive(tmp_path, database)
+    for generation in range(1, dropped + 1):
+        database.drop_generation(generation)
+    batches = list(running)
+    assert not rows_max or all(len(each) <= rows_max for each in batches)
+    assert found + [offset for each in batches for offset in each] == written
+
+
+def test_where_the_log_is_empty_the_archive_is_all_there_is(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
+    written = [message.offset for message in grow(database, 0)]
+    archive(tmp_path, database)
+    database.drop_generation(1)
+    files = LogFiles(tmp_path / "db")
+    assert files.newest() is None
+    cap = history.reached(files)
+    files.close()
+    found = [offset for each in stream(tmp_path, 7, cap=cap) for offset in each]
+    assert found == written
+    # Without the archive there is nothing.
+    assert not any(stream(tmp_path, 7, cap=cap, catalog=""))
 
 
 def test_a_stream_whose_history_is_not_there_says_so(

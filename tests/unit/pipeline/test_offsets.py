@@ -108,6 +108,21 @@ def test_what_was_dropped_unread_is_an_error_or_skipped(
     assert step(options, None).offset == database.last_offset
 
 
+def test_a_log_that_was_emptied_is_skipped_too(
+    database: RocksDatabase, options: ReadOptions
+) -> None:
+    append(database, ["a"] * 9, at=START)
+    half = step(options, None, rows_max=4)
+    database.rotate(START + 100 * SECOND)
+    database.drop_generation(1)
+    skipping = msgspec.structs.replace(options, skip_data_loss=True)
+    behind = step(skipping, half)
+    assert behind.offset >= START + 8
+    assert step(skipping, behind) == behind
+    append(database, ["a"], at=START + 200 * SECOND)
+    assert step(options, behind).offset == database.last_offset
+
+
 def test_a_drop_of_what_was_read_is_no_loss(database: RocksDatabase, options: ReadOptions) -> None:
     append(database, ["a"] * 9, at=START)
     read = step(options, None)

@@ -9,7 +9,7 @@ import pytest
 from perdure.errors import ConfigError
 from perdure.limits import OFFSET_MAX
 from perdure.pipeline.address import Remote
-from perdure.pipeline.options import UNTIL_SLACK_US, ReadOptions, parse_options
+from perdure.pipeline.options import OPTIONS, UNTIL_SLACK_US, ReadOptions, parse_options
 
 NOW = 1_700_000_000_000_000
 
@@ -199,8 +199,42 @@ def test_options_of_kafkas_source_mean_ours() -> None:
     plain = {"path": "d", "startingOffsets": "earliest", "endingOffsets": "latest"}
     assert parse_options(plain, NOW) == ReadOptions("d")
     numbers = {"path": "d", "startingoffsets": "7", "ENDINGOFFSETS": "9"}
-    assert parse_options(numbers, NOW) == ReadOptions("d", (), 6, 9)
-    assert parse_options({"path": "d", "startingOffsets": "latest"}, NOW).starts_latest
+    assert parse_options(numbers, NOW) == ReadOptions("d", (), 6, 9, whole=True)
+    assert parse_options({"path": "d", "startingOffsets": " Latest"}, NOW).starts_latest
+
+
+@pytest.mark.parametrize("loss", [{"failOnDataLoss": "FALSE"}, {"onDataLoss": "skip"}])
+def test_an_offset_to_begin_at_is_there_unless_loss_is_skipped(loss: dict[str, str]) -> None:
+    given = {"path": "d", "startingOffsets": "7"}
+    assert parse_options(given | {"failOnDataLoss": "true"}, NOW).whole
+    assert not parse_options(given | loss, NOW).whole
+    assert not parse_options(given | {"whole": "off"}, NOW).whole
+    # Names of ours look for what there is.
+    assert not parse_options({"path": "d", "from": "7"}, NOW).whole
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"startingOffsets": "9", "endingOffsets": "7"}, "startingOffsets 9 is behind endingOff"),
+        ({"STARTINGOFFSETS": "9", "until": "7"}, "startingOffsets 9 is behind until 7"),
+        ({"from": "1h", "until": "2h"}, "from 1h is behind until 2h: there is nothing between"),
+        ({"startingTimestamp": "5", "endingTimestamp": "4"}, "startingTimestamp 1970.*endingTime"),
+    ],
+)
+def test_a_read_that_begins_behind_its_end_is_refused(given: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text) as caught:
+        parse_options({"path": "d", **given}, NOW)
+    assert caught.value.path in {name for name in OPTIONS if name.lower() in str(given).lower()}
+    assert caught.value.hint
+
+
+def test_a_read_may_begin_just_behind_its_end_or_where_no_clock_says() -> None:
+    """Nothing to do is no mistake, and an offset may be ahead of the clock."""
+    empty = parse_options({"path": "d", "from": "8", "until": "7"}, NOW)
+    assert (empty.after_offset, empty.until_offset) == (7, 7)
+    parse_options({"path": "d", "from": "1h", "until": "1h"}, NOW)
+    parse_options({"path": "d", "from": str(NOW + 1), "until": "2h"}, NOW)
 
 
 @pytest.mark.parametrize("first_ms", [0, 1, NOW // 1_000, 253_402_300_799_999])
@@ -224,6 +258,9 @@ def test_a_millisecond_has_all_its_microseconds(first_ms: int) -> None:
         ({"failOnDataLoss": "true", "onDataLoss": "skip"}, "both onDataLoss"),
         ({"minPartitions": "0"}, "whole number"),
         ({"subscribe": "a"}, "Kafka source"),
+        ({"startingOffsetsByTimestampStrategy": "latest"}, "Kafka source"),
+        ({"fetchOffset.numRetries": "3"}, "Kafka source"),
+        ({"kafka.security.protocol": "SSL"}, "Kafka source"),
         ({"kafka.bootstrap.servers": "h:9092"}, "Kafka source"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from perdure.storage.rocksdb import RocksDatabase, following
 from perdure.storage.rocksdb.bulk import LogFiles
 from perdure.storage.rocksdb.following import Follower
-from tests.unit.pipeline.logs import START, append
+from tests.unit.pipeline.logs import SECOND, START, append
 from tests.unit.web.asgi import TOKEN as HTTP_TOKEN
 from tests.unit.web.child import WebProcess
 
@@ -124,8 +124,46 @@ def test_errors_are_one_sentence_with_a_hint(tmp_path: Path) -> None:
         data_source(tmp_path).reader(schema(colour="string"))
     with pytest.raises(source.SourceError, match="column topic is string, not int"):
         data_source(tmp_path).reader(schema(topic="int"))
-    with pytest.raises(source.SourceError, match="until is for batch reads"):
+    with pytest.raises(source.SourceError, match=r"until, endingOffsets, .* are for batch reads"):
         data_source(tmp_path, until="1h").streamReader(TOPIC)
+
+
+def test_an_offset_to_begin_at_that_was_dropped_is_told(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
+    first, second, *_ = append(database, ["a"] * 9, at=START)
+    database.rotate(START + SECOND)
+    kept = append(database, ["b"], at=START + 2 * SECOND)
+    given = {"startingOffsets": str(second.offset)}
+    assert len(rows_of_batch(tmp_path, **given)) == 9
+    database.drop_generation(1)
+    with pytest.raises(source.SourceError, match="no longer has all after offset"):
+        rows_of_batch(tmp_path, **given)
+    with pytest.raises(source.SourceError, match="failOnDataLoss false"):
+        rows_of_stream(tmp_path, **given)
+    given["failOnDataLoss"] = "false"
+    assert rows_of_batch(tmp_path, **given) == ["b"]
+    assert rows_of_stream(tmp_path, **given) == ["b"]
+    # What was never there is no loss.
+    there = {"startingOffsets": str(kept[0].offset)}
+    assert rows_of_batch(tmp_path, **there) == ["b"]
+    assert rows_of_stream(tmp_path, **there) == ["b"]
+    assert rows_of_stream(tmp_path, startingOffsets="earliest") == ["b"]
+    assert rows_of_batch(tmp_path, **{"from": str(first.offset)}) == ["b"]
+
+
+def rows_of_batch(home: Path, **options: str) -> list[str]:
+    reader = data_source(home, **options).reader(TOPIC)
+    assert isinstance(reader, LogReader)
+    return rows(reader, reader.partitions())
+
+
+def rows_of_stream(home: Path, **options: str) -> list[str]:
+    reader = data_source(home, **options).streamReader(TOPIC)
+    assert isinstance(reader, LogStreamReader)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    return rows(reader, reader.partitions(start, end))
 
 
 def test_a_stream_goes_on_where_it_stood(database: RocksDatabase, tmp_path: Path) -> None:
@@ -237,6 +275,41 @@ def test_a_stream_opens_its_directory_once_in_a_process(
     # Where it is planned, and where it is read.
     assert len(opened) == 2
     reader.stop()
+
+
+def test_queries_open_a_directory_once_in_a_process(
+    database: RocksDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+
+    def counting(path: Path, **options: Any) -> LogFiles:
+        opened.append(path)
+        return LogFiles(path, **options)
+
+    monkeypatch.setattr(following, "LogFiles", counting)
+    for number in range(4):
+        append(database, [f"a/{number}"], at=START + number * SECOND)
+        # Planned in one process of Spark's, read in others.
+        assert rows_of_batch(tmp_path) == [f"a/{each}" for each in range(number + 1)]
+    assert len(opened) == 1
+
+
+def test_what_a_query_began_to_read_is_there_to_its_end(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
+    append(database, ["a"] * 3_000, at=START)
+    database.rotate(START + SECOND)
+    append(database, ["b"] * 3_000, at=START + 2 * SECOND)
+    reader = data_source(tmp_path, rowsPerPartition="1000").reader(TOPIC)
+    assert isinstance(reader, LogReader)
+    first, *others = reader.partitions()
+    late = reader.partitions()
+    found = rows(reader, [first])
+    database.drop_generation(1)
+    append(database, ["c"], at=START + 3 * SECOND)
+    assert found + rows(reader, others) == ["a"] * 3_000 + ["b"] * 3_000
+    with pytest.raises(source.SourceError, match="was dropped while it was to be read"):
+        rows(reader, late)
 
 
 def test_a_stream_asks_a_broker_for_one_view_in_a_batch(

@@ -11,6 +11,7 @@ import pytest
 from perdure.config.schema import MetricsConfig
 from perdure.errors import AddressUnavailable, ConfigError
 from perdure.observe import Metrics
+from perdure.observe.metrics_text import MetricsText
 from perdure.server.metrics_part import MetricsPart
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -18,7 +19,8 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 
 def part(metrics: Metrics | None = None, **settings: object) -> MetricsPart:
     config = MetricsConfig(**{"bind": "127.0.0.1:0", **settings})  # type: ignore[arg-type]
-    return MetricsPart(metrics or Metrics(), config, version="1", backend="memory")
+    counted = metrics or Metrics()
+    return MetricsPart(counted, config, MetricsText(counted, version="1", backend="memory"))
 
 
 async def ask(port: int, token: str) -> str:

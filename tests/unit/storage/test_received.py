@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from perdure.config.schema import RocksdbConfig
+from perdure.errors import StorageError
 from perdure.model import Cursor, Message
 from perdure.storage.batch import Batch
 from perdure.storage.batch_codec import decode, encode
 from perdure.storage.offsets import Offsets
+from perdure.storage.operations import PutCursor
 from perdure.storage.peer_operations import Speak
-from perdure.storage.received import Received, receive
+from perdure.storage.received import Received, cursors_of, receive
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rows import Rows
 from tests.contract.values import entry, message, read_all, record
@@ -111,6 +113,42 @@ def test_who_speaks_for_the_same_owner_is_not_asked_again() -> None:
     assert [type(each) for each in again.operations] == [
         type(each) for each in first.operations if not isinstance(each, Speak)
     ]
+
+
+def test_of_the_cursors_of_an_owner_the_last_one_is_left() -> None:
+    cursors = [Cursor(7, 5, (7, 9), (8,), 9), Cursor(1 << 40, 5), Cursor(3, 2, (), (4, 5), 5)]
+    batch = Batch()
+    for at, (client_id, epoch) in enumerate([("d", 4), ("Ä", -5), ("d", 4), ("d", 5)]):
+        batch.put_cursor(client_id, cursors[at % 3], epoch=epoch)
+    received = receive(encode(batch), set())
+    assert received is not None
+    assert not received.operations
+    left = cursors_of(received.cursors)
+    assert all(isinstance(each, PutCursor) for each in left)
+    assert [(each.client_id, each.epoch, each.cursor) for each in left] == [  # type: ignore[attr-defined]
+        ("d", 4, cursors[2]),
+        ("Ä", -5, cursors[1]),
+        ("d", 5, cursors[0]),
+    ]
+
+
+@pytest.mark.parametrize("at", range(5 + 10 + 1 + 33 + 8))
+def test_a_cursor_that_is_none_is_found_where_it_stands(at: int) -> None:
+    """Whatever byte is wrong: it is the cursor of somebody else, or the batch says what is wrong;
+    nothing is left for later."""
+    batch = Batch()
+    batch.put_cursor("d", Cursor(7, 5, (7,), (8,), 9), epoch=4)
+    value = bytearray(encode(batch))
+    value[-(5 + 10 + 1 + 33 + 8) + at] ^= 0x81
+    received = receive(bytes(value), set())
+    try:
+        expected = decode(bytes(value), Offsets(), TIME_US).operations
+    except StorageError:
+        assert received is None
+        return
+    if received is not None:
+        found = received.operations + cursors_of(received.cursors)
+        assert [type(each) for each in found] == [type(each) for each in expected]
 
 
 def test_what_does_more_is_decoded() -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import pytest_asyncio
@@ -37,6 +38,7 @@ from perdure.clock import SystemClock
 from perdure.server.administration.service import AdminService
 from perdure.server.administration.socket import AdminServer
 from perdure.web.context import Context
+from perdure.web.dashboard import live
 from perdure.web.dashboard.traces import SHOWN
 from perdure.web.principals import Principals
 from tests.unit.web.asgi import ask
@@ -191,7 +193,7 @@ async def test_alarms_that_are_raised_and_that_were(app: Any, broker: Watched) -
     assert "loop_lag is not well" in ended
     assert ">3\u2009s<" in ended
     part = (await ask(app, "/ui/alarms", headers=PART)).body.decode()
-    assert part.lstrip().startswith('<div id="alarms" hx-get="/ui/alarms"')
+    assert part.lstrip().startswith('<div id="alarms" data-keep="/ui/alarms" data-every="4"')
 
 
 async def test_the_badge_is_told_to_who_may_see_alarms(
@@ -207,6 +209,30 @@ async def test_the_badge_is_told_to_who_may_see_alarms(
     assert b"alarms" not in b"".join(sent)
 
 
+async def test_a_stream_brings_the_parts_that_its_page_names(
+    app: Any, context: Any, broker: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def overview_of(_hub: object) -> bytes:
+        return b"event: overview\ndata: {}\n\n"
+
+    monkeypatch.setattr(live.Hub, "_take", overview_of)
+    sent: list[bytes] = []
+    named = quote("4:/ui/alarms", safe="")
+    await ask(app, "/ui/live", query=f"part={named}", leave_after=2, sent=sent)
+    overview, alarms, part = b"".join(sent).split(b"event: ")[1:4]
+    assert overview.startswith(b"overview")
+    assert alarms.startswith(b"alarms")
+    told = json.loads(part.partition(b"data: ")[2])
+    assert told["part"] == "4:/ui/alarms"
+    assert "disk is not well" in told["html"]
+    assert HOSTILE not in told["html"]
+    # The page writes how long ago that was: else it would differ with each second.
+    assert re.search(r"<time [^>]*></time>", told["html"])
+    become(context, "viewer", "stats")
+    refused = await ask(app, "/ui/live", query=f"part={named}")
+    assert refused.status == 403
+
+
 async def test_slow_sessions_come_first_as_asked(app: Any, broker: Watched) -> None:
     text = await page(app, "/ui/slow")
     assert {type(each) for each in broker.asked} == {ListSlow, GetTop}
@@ -217,7 +243,7 @@ async def test_slow_sessions_come_first_as_asked(app: Any, broker: Watched) -> N
     broker.asked.clear()
     text = await page(app, "/ui/slow", "by=pending")
     assert [(each.sort, each.limit) for each in broker.asked] == [("pending", 50)]
-    assert 'hx-get="/ui/slow?by=pending"' in text
+    assert 'data-keep="/ui/slow?by=pending"' in text
     assert (await ask(app, "/ui/slow", query="by=sideways")).status == 400
 
 
@@ -227,28 +253,21 @@ async def test_a_trace_shows_its_last_events_and_goes_back(app: Any, broker: Wat
     numbers = [int(each) for each in re.findall(r'<tr><td class="num">(\d+)<', text)]
     assert numbers == list(range(250, 250 - SHOWN, -1))
     assert "?until=150" in text
-    assert "seen=250" in text
-    # One word for a shell, and no option.
-    assert "perdure trace topic --payloads -- &#39;-a b/&lt;img src=x&gt;&#39;" in text
+    assert 'data-keep="/ui/traces/ab12" data-every="2"' in text
+    assert 'data-copy="perdure trace show ab12"' in text
     back = await page(app, "/ui/traces/ab12", "until=50")
     assert "?until=" not in back
-    assert "seen=" not in back  # what was is not looked at again and again
+    assert "data-keep" not in back  # what was is not looked at again and again
     assert back.count("<code title=") == 50
     assert (await ask(app, "/ui/traces/ab12", query="until=x")).status == 400
     assert (await ask(app, "/ui/traces/nine")).status == 404
 
 
-async def test_a_look_that_finds_nothing_new_is_empty(app: Any, broker: Watched) -> None:
-    broker.count = 3
-    seen = {"path": "/ui/traces/ab12", "query": "seen=3", "headers": PART}
-    assert (await ask(app, **seen)).status == 204
-    broker.count = 4
-    assert "seen=4" in (await ask(app, **seen)).body.decode()
-    # The last look tells that it has ended, and no other one comes.
+async def test_the_last_look_at_a_trace_tells_that_it_has_ended(app: Any, broker: Watched) -> None:
     broker.count, broker.running = 3, False
-    last = await ask(app, **seen)
-    assert last.status == 200
-    assert b"hx-get" not in last.body
+    last = await page(app, "/ui/traces/ab12", **PART)
+    assert "ended; 3 events" in last
+    assert "data-keep" not in last
 
 
 async def test_a_trace_is_downloaded_as_lines(app: Any, broker: Watched) -> None:

@@ -106,6 +106,7 @@ async def test_what_is_not_there(app: Any) -> None:
     assert (got.status, got.json["code"]) == (404, "not_found")
     got = await ask(app, LOG_PATH, method="DELETE")
     assert (got.status, got.json["code"]) == (405, "method_not_allowed")
+    assert got.headers["allow"] == "GET, HEAD"
 
 
 async def test_a_token_file_that_is_gone_is_told_to_the_log(app: Any, context: Any) -> None:

@@ -138,7 +138,8 @@ class InboundGate:
 
     def put_back(self, packets: list[Packet]) -> None:
         """Packets that were taken and must wait after all, before those that are kept."""
-        self._backlog = packets + self._backlog
+        if not self._is_closed:
+            self._backlog = packets + self._backlog
 
     def release(self) -> list[Packet]:
         """Hold no longer; the packets that were kept, to be processed before ``go_on``."""

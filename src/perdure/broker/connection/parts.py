@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from perdure.broker.connection.ending import EndingParts
 
 if TYPE_CHECKING:
+    from perdure.broker.connection.connection import Connection
     from perdure.broker.connection.control_packets import ControlPackets
     from perdure.broker.connection.inbound_frames import InboundFrames
     from perdure.broker.connection.publish_refusals import PublishRefusals
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
 class ConnectionParts(EndingParts):
     """Who handles which packet, and what keeps a client within its bounds."""
 
-    __slots__ = ("control_packets", "inbound_frames", "publish_path", "refusals")
+    __slots__ = ("control_packets", "inbound_frames", "nobody", "publish_path", "refusals")
 
     control_packets: ControlPackets
     inbound_frames: InboundFrames
+    nobody: Connection | None
+    """Stands where connections are that are gone; made with the first that goes."""
     publish_path: PublishPath
     refusals: PublishRefusals

@@ -162,7 +162,7 @@ class QosFlow(RefusingFlow):
                 return
         retain = packet.retain
         if retain:
-            limit = publishing.refuses_retained(topic, packet.payload, packet.forward)
+            limit = publishing.retained_room.refuses(topic, packet.payload, packet.forward)
             if limit:
                 if parts.refusals.retained(self, connection, packet, limit):
                     return

@@ -134,6 +134,11 @@ class Sender(Flushed):
         self.closed: bool = False
         self.on_writable: OnWritable | None = None
 
+    def let_go(self, owner: Owner) -> None:
+        """The connection is gone; another one is told in its place."""
+        self._owner = owner
+        self.on_writable = None
+
     def packet(self, packet: Packet) -> bool:
         """Send any packet but PUBLISH; False if the client's size limit leaves no form of it."""
         data = encode_within(packet, self.version, self.packet_size_max or WIRE_SIZE_MAX)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.dispatch.items import OffsetAdvance
+from perdure.broker.publish.retained_room import RetainedRoom
 from perdure.broker.runtime.turn_budget import BULK_BYTES
 from perdure.errors import MqttError, StorageError
 from perdure.model import Message, SessionRecord
@@ -27,10 +28,6 @@ REFUSALS: Final = {
     UNSPECIFIED_ERROR: "storage is not available",
 }
 """What a client is told when the store takes no messages, by reason code."""
-
-RETAINED_OVERHEAD_BYTES: Final = 20
-"""What the record of a retained message has besides topic, payload and properties, at least: what
-is as large as the message before it must never seem larger."""
 
 TOPICS_MAX: Final = TOPICS_CACHED_MAX
 """Checked topic names that are remembered: as many as the decoder shares the strings of."""
@@ -65,11 +62,7 @@ class PublishPath:
         self._levels_max: int = config.topic_levels_max
         self.topics: set[str] = set()
         """Topic names that are in order; to be asked before ``check_topic``."""
-        # Retained messages that were let in and may not be written yet.
-        self._open_batch: Batch | None = None
-        self._open_sizes: dict[str, int] = {}
-        self._open_count: int = 0
-        self._open_bytes: int = 0
+        self.retained_room = RetainedRoom(core)
         self.disk_full: bool = False
         """The disk budget is used up and its policy is to refuse."""
 
@@ -147,38 +140,6 @@ class PublishPath:
         if self.disk_full:
             return QUOTA_EXCEEDED
         return 0
-
-    def refuses_retained(self, topic: str, payload: bytes, properties: bytes) -> str:
-        """Whether a quota leaves no room for a retained message; else its room is taken.
-
-        A message in the place of one that is as large is always let in, and so is one that clears
-        its topic.
-
-        Returns:
-            The setting that refuses it; empty = it may be retained.
-        """
-        core = self._core
-        limits, database = core.limits_config, core.database
-        if not payload or not (limits.retained_messages_max or limits.retained_bytes_max):
-            return ""
-        batch = core.committer.batch
-        if batch is not self._open_batch:
-            # What was let in before has been written, and the database counts it.
-            self._open_batch = batch
-            self._open_sizes = {}
-            self._open_count = self._open_bytes = 0
-        old = self._open_sizes.get(topic) or database.retained_size_of(topic)
-        size = RETAINED_OVERHEAD_BYTES + len(topic.encode()) + len(payload) + len(properties)
-        count_max, bytes_max = limits.retained_messages_max, limits.retained_bytes_max
-        if not old and count_max and database.retained_count + self._open_count >= count_max:
-            return "limits.retained_messages_max"
-        total = database.retained_bytes + self._open_bytes + size - old
-        if bytes_max and size > old and total > bytes_max:
-            return "limits.retained_bytes_max"
-        self._open_sizes[topic] = size
-        self._open_count += not old
-        self._open_bytes += size - old
-        return ""
 
     def _retain(self, batch: Batch, message: Message, *, is_recorded: bool) -> None:
         """Add a message that was just handed to the dispatch to the retained ones."""

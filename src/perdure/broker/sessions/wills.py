@@ -59,7 +59,9 @@ class WillPublisher:
             core.log.warning("will.refused", client_id=client_id, topic=will.topic, reason=why)
             return None
         if will.retain:
-            limit = self._publish_path.refuses_retained(will.topic, will.payload, will.properties)
+            limit = self._publish_path.retained_room.refuses(
+                will.topic, will.payload, will.properties
+            )
             if limit:
                 add(core.metrics.limit_refusals, (limit,))
                 will = msgspec.structs.replace(will, retain=False)

@@ -31,7 +31,7 @@ def command() -> None:
 
 @command.command("list")
 @data_options
-@click.argument("topic_filter", metavar="FILTER", default="#")
+@click.argument("topic_filter", metavar="[FILTER]", default="#")
 @output_options
 def list_retained(data: Path, topic_filter: str, out: Output) -> None:
     """List the retained messages that match FILTER, without their payloads."""

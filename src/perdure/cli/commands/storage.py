@@ -202,6 +202,8 @@ def read(
     now_us = SystemClock().now_us()
     after_offset = max(0, _moment(since, "--from", now_us) - 1) if since else 0
     until_offset = _moment(until, "--until", now_us) if until else OFFSET_MAX
+    if since and after_offset >= until_offset:
+        raise click.BadParameter(f"--from {since} is behind --until {until}")
     for topic_filter in filters:
         try:
             validate_topic_filter(topic_filter, levels_max=65_536)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +19,16 @@ from perdure.admin.records.trace import (
     TraceEvent,
     TraceKind,
 )
+from perdure.cli.admin_client import AdminClient
 from perdure.cli.data import data_options
 from perdure.cli.output import Column, Output, encode, output_options, printable
 from perdure.cli.running_broker import running_broker
 
 POLL_S: Final = 0.5
+EVENT_COLUMNS: Final = (
+    *("number", "at", "client_id", "event", "topic", "qos", "packet_id"),
+    *("payload_bytes", "payload", "reason_code", "detail"),
+)
 _SAID: Final = ("number", "at", "at_us", "client_id", "event", "topic")
 
 
@@ -95,6 +101,45 @@ def list_traces(data: Path, out: Output) -> None:
         rows = [msgspec.to_builtins(row) for row in client.call(ListTraces()).items]
     columns = ("id", "kind", "value", "running", "events", "lost")
     out.rows([Column(name) for name in columns], rows)
+
+
+@command.command("show")
+@data_options
+@click.argument("trace_id", metavar="ID")
+@output_options
+def show_trace(data: Path, trace_id: str, out: Output) -> None:
+    """What a trace has seen so far: the last 10,000 events, oldest first.
+
+    \b
+    Examples:
+      perdure trace show 1f2e3d4c
+      perdure trace show 1f2e3d4c --output jsonl
+    """
+    with running_broker(data) as client:
+        out.rows([Column(name) for name in EVENT_COLUMNS], _events(client, trace_id))
+
+
+@command.command("stop")
+@data_options
+@click.argument("trace_id", metavar="ID")
+def stop_trace(data: Path, trace_id: str) -> None:
+    """End a trace that somebody has begun; what it has seen is kept.
+
+    \b
+    Examples:
+      perdure trace stop 1f2e3d4c
+    """
+    with running_broker(data) as client:
+        client.call(StopTrace(trace_id=trace_id))
+
+
+def _events(client: AdminClient, trace_id: str) -> Iterator[dict[str, Any]]:
+    """The events of a trace, a page at a time."""
+    after = 0
+    while (page := client.call(ReadTrace(trace_id=trace_id, after=after))).items:
+        for event in page.items:
+            yield msgspec.to_builtins(event)
+        after = page.items[-1].number
 
 
 def _follow(

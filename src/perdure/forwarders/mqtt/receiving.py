@@ -154,7 +154,7 @@ class Receiving:
             context.counts.dropped("invalid")
             context.log.warning("forwarder.invalid", topic=topic, reason=error.message)
             return None
-        if message.retain and context.publish_path.refuses_retained(
+        if message.retain and context.publish_path.retained_room.refuses(
             topic, message.payload, message.properties
         ):
             message.retain = False

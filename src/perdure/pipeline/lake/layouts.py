@@ -18,6 +18,7 @@ from perdure.errors import ConfigError
 _FIELD: Final = re.compile(
     r"\s*(?:(day|hour|month|year)\((\w+)\)|(bucket|truncate)\(\s*(\d+)\s*,\s*(\w+)\s*\)|(\w+))\s*"
 )
+_TIMES: Final = frozenset({"day", "hour", "month", "year"})
 _SORT: Final = re.compile(r"\s*(\w+)(?:\s+(asc|desc))?\s*")
 FIELDS_MAX: Final = 8
 BUCKETS_MAX: Final = 10_000
@@ -36,9 +37,18 @@ class PartitionField(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """As the table calls it."""
+        """As the table calls it: what divides in another way has another name, for pyiceberg
+        adds none that a spec before it had removed at once."""
+        word, _, width = self.transform.rstrip("]").partition("[")
+        if word == "identity":
+            return f"{self.column}_value"
+        return f"{self.column}_{word}_{width}" if width else f"{self.column}_{word}"
+
+    @property
+    def kind(self) -> str:
+        """What may divide a column once: ``time``, ``bucket``, ``truncate``, ``identity``."""
         word = self.transform.partition("[")[0]
-        return f"{self.column}_{word}" if word != "identity" else f"{self.column}_value"
+        return "time" if word in _TIMES else word
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -79,9 +89,15 @@ def parse_partition(texts: Sequence[str]) -> tuple[PartitionField, ...]:
             fields.append(PartitionField(found[5], f"{found[3]}[{found[4]}]"))
         else:
             fields.append(PartitionField(found[6], "identity"))
-    if len(fields) > FIELDS_MAX or len({each.name for each in fields}) < len(fields):
+    if len(fields) > FIELDS_MAX:
         raise ConfigError(
-            f"partition: {FIELDS_MAX} different fields at most", path="pipeline.tables.partition"
+            f"partition: {FIELDS_MAX} fields at most", path="pipeline.tables.partition"
+        )
+    if len({(each.column, each.kind) for each in fields}) < len(fields):
+        raise ConfigError(
+            "partition: a column is divided once in a way: by one time, one count of buckets, "
+            "one length",
+            path="pipeline.tables.partition",
         )
     return tuple(fields)
 

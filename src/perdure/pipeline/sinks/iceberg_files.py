@@ -15,11 +15,11 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table.sorting import NullOrder, SortDirection
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import IdentityTransform, parse_transform
 from pyiceberg.typedef import Record
 from pyiceberg.types import BooleanType, DoubleType, LongType, StringType
 
-from perdure.errors import StorageConflict
+from perdure.errors import ConfigError, StorageConflict
 from perdure.pipeline.fields import ARROW
 from perdure.pipeline.lake.layouts import Layout, PartitionField
 from perdure.pipeline.lake.partitions import partition_key, partition_values
@@ -143,7 +143,11 @@ def layout_of(opened: Any) -> Layout:
 
 
 def divide(transaction: Any, wanted: list[PartitionField]) -> None:
-    """Give a table another partition spec; the files that it has keep theirs."""
+    """Give a table another partition spec; the files that it has keep theirs.
+
+    Raises:
+        ConfigError: a column can't be divided so.
+    """
     metadata = transaction.table_metadata
     schema, spec = metadata.schema(), metadata.spec()
     have = {
@@ -156,7 +160,17 @@ def divide(transaction: Any, wanted: list[PartitionField]) -> None:
                 update.remove_field(name)
         for field in wanted:
             if field not in have:
+                _check(schema, field)
                 update.add_field(field.column, field.transform, field.name)
+
+
+def _check(schema: Any, field: PartitionField) -> None:
+    kind = schema.find_type(field.column)
+    if not parse_transform(field.transform).can_transform(kind):
+        raise ConfigError(
+            f"column {field.column} has {kind} values, which have no {field.transform}",
+            path="pipeline.tables.partition",
+        )
 
 
 def order(transaction: Any, wanted: list[tuple[str, str]]) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import final
 
-from prometheus_client.registry import CollectorRegistry
-
 from perdure.admin.audit import AuditHook
 from perdure.broker.auth.control import AccessControl
 from perdure.broker.services import Services
@@ -19,7 +17,6 @@ from perdure.identity.ledger import Ledger
 from perdure.net.listener import Listener
 from perdure.observe.metrics import Metrics
 from perdure.observe.metrics_text import MetricsText
-from perdure.observe.prometheus import register_process
 from perdure.server.administration.access import AccessOperations
 from perdure.server.administration.acl import AclOperations
 from perdure.server.administration.applications import ApplicationOperations
@@ -118,8 +115,6 @@ class Administration:
         self.alarms = AlarmWatch(
             services, config, lambda: self.recorder.lag_us, ForwarderReadings(forwarders)
         )
-        registry = CollectorRegistry()
-        register_process(registry)
         text = MetricsText(metrics, version=version, backend=config.storage.backend)
         self._tokens = TokenOperations(services, config.auth.token_store, clock)
         operations: list[Operations] = [
@@ -144,7 +139,7 @@ class Administration:
                 node=node,
                 version=version,
                 started_us=clock.now_us(),
-                exposition=SteppedExposition(text, registry, services.clock.monotonic_us),
+                exposition=SteppedExposition(text, services.clock.monotonic_us),
                 phase=phase,
             ),
             ClusterOperations(replica, config.cluster.dead_after),

@@ -152,6 +152,8 @@ class MessageOperations:
             until = parse_time(request.until, now_us) if request.until else last
         except ValueError as error:
             raise Refused("bad_request", str(error)) from error
+        if request.until and begin_us > until:
+            raise Refused("bad_request", f"from {request.from_} is behind until {request.until}")
         after = self._services.database.capabilities.offset_before(begin_us)
         return int(position) if position else after, min(until, last)
 

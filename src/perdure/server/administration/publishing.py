@@ -105,8 +105,7 @@ class PublishOperations:
         pipeline = services.pipeline
         pipeline.now_us = services.clock.now_us()
         messages = [self._checked(each) for each in request.messages]
-        for message in messages:
-            self._check_room(message)
+        self._check_all_room(messages)
         for message in messages:
             services.publish_path.take(message)
             self._count(message)
@@ -153,6 +152,17 @@ class PublishOperations:
             pipeline.published_us(),
         )
 
+    def _check_all_room(self, messages: list[Message]) -> None:
+        """Refuse all of a request if there is no room for one."""
+        room = self._services.publish_path.retained_room
+        mark = room.mark()
+        try:
+            for message in messages:
+                self._check_room(message)
+        except Refused:
+            room.back_to(mark)
+            raise
+
     def _check_room(self, message: Message) -> None:
         path = self._services.publish_path
         code = path.refusal() if message.qos else 0
@@ -160,7 +170,7 @@ class PublishOperations:
             full = code == QUOTA_EXCEEDED
             raise Refused("storage_full" if full else "storage_unavailable", REFUSALS[code])
         if message.retain:
-            limit = path.refuses_retained(message.topic, message.payload, message.properties)
+            limit = path.retained_room.refuses(message.topic, message.payload, message.properties)
             if limit:
                 raise Refused("storage_full", f"no room to retain it: see {limit}")
 

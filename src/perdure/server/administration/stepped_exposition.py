@@ -6,12 +6,8 @@ The text of a broker takes some milliseconds; a publish would wait for all of th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from typing import Final, cast, final
-
-from prometheus_client import generate_latest
-from prometheus_client.core import Metric
-from prometheus_client.registry import CollectorRegistry
+from collections.abc import Callable
+from typing import Final, final
 
 from perdure.observe.metrics_text import MetricsText
 from perdure.server.administration.turns import Turns
@@ -21,35 +17,16 @@ KEPT_US: Final = 1_000_000
 
 
 @final
-class _One:
-    """A registry of one family."""
-
-    def __init__(self, family: Metric) -> None:
-        self._family = family
-
-    def collect(self) -> Iterator[Metric]:
-        """The family."""
-        yield self._family
-
-
-@final
 class SteppedExposition:
-    """The broker's metrics and a registry as text, a family at a time.
+    """The broker's metrics as text, a family at a time.
 
     Args:
-        metrics: the broker's.
-        registry: what is told behind them.
+        metrics: writes them.
         monotonic_us: clock.
     """
 
-    def __init__(
-        self,
-        metrics: MetricsText,
-        registry: CollectorRegistry,
-        monotonic_us: Callable[[], int],
-    ) -> None:
+    def __init__(self, metrics: MetricsText, monotonic_us: Callable[[], int]) -> None:
         self._metrics = metrics
-        self._registry = registry
         self._monotonic_us = monotonic_us
         self._lock = asyncio.Lock()
         self._text = ""
@@ -62,11 +39,6 @@ class SteppedExposition:
                 parts, turns = list[str](), Turns()
                 for text in self._metrics.families():
                     parts.append(text)
-                    await turns.step()
-                for family in self._registry.collect():
-                    # Of a registry the text asks for its families, and nothing else.
-                    one = cast("CollectorRegistry", _One(family))
-                    parts.append(generate_latest(one).decode())
                     await turns.step()
                 self._text = "".join(parts)
                 self._made_us = self._monotonic_us()

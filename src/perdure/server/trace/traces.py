@@ -138,11 +138,15 @@ class Traces:
             Refused: too many run, or there are too many connections to listen to.
         """
         if len(self.running()) >= RUNNING_MAX:
-            raise Refused("busy", f"{RUNNING_MAX} traces run already", hint="perdure trace list")
+            raise Refused(
+                "conflict",
+                f"{RUNNING_MAX} traces run already",
+                hint="perdure trace list, and perdure trace stop",
+            )
         shells = [shell for shell in self.shells() if self._is_wanted(shell, kind, value)]
         if len(self._taps) + len(shells) > TAPS_MAX:
             raise Refused(
-                "busy",
+                "conflict",
                 f"{len(shells)} clients are connected, and a trace listens to {TAPS_MAX} at most",
                 hint="trace one client: perdure trace client",
             )

@@ -45,7 +45,7 @@ from perdure.storage.ordered.member import Member
 from perdure.storage.ordered.members import Ended, Members, Verdict
 from perdure.storage.ordered.record import Begin, Expire, Record
 from perdure.storage.peer_operations import PassMessage, Speak
-from perdure.storage.received import Received, receive
+from perdure.storage.received import Received, cursors_of, receive
 from perdure.storage.rows import Rows
 
 PAGE_MAX: Final = 1024
@@ -96,13 +96,15 @@ class _Page:
         """The owners that publishers speak for, as ``receive`` is told."""
         self._spoken: dict[str, int] = {}
         """The epoch for which each publisher speaks."""
+        self._cursors: dict[bytes, bytes] = {}
+        """As ``Received.cursors``: nobody looks at one in between."""
 
     @property
     def size(self) -> int:
         """Messages and operations."""
         rows = self.batch.rows
         count = len(self.batch.messages) if rows is None else rows.count
-        return count + len(self.batch.operations)
+        return count + len(self.batch.operations) + len(self._cursors)
 
     def take(self, received: Received, offset: int) -> None:
         """Put what was received, and counts, behind what is there.
@@ -129,9 +131,16 @@ class _Page:
             if isinstance(each, Speak):
                 self._spoken[each.client_id] = each.epoch
             self.batch.operations.append(each)
+        self._cursors.update(received.cursors)
+
+    def settle(self) -> None:
+        """Put the cursors behind the operations."""
+        self.batch.operations += cursors_of(self._cursors)
+        self._cursors.clear()
 
     def decode(self) -> None:
         """Make messages of the rows: what follows is added as such."""
+        self.settle()
         self.takes_rows = False
         self.batch.messages = self.batch.recorded()
         self.batch.rows = None
@@ -295,6 +304,7 @@ class View:
         if page is None:
             return []
         self._page = None
+        page.settle()
         entry, record = page.entry, page.record
         assert entry is not None
         assert record is not None

@@ -27,7 +27,7 @@ from perdure.storage.bundle import count_of, reach
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.notes import LOG_IDENTITY
 from perdure.storage.rocksdb import keys
-from perdure.storage.rocksdb.blocks import ROWS_BEFORE_BLOCKS, Opener
+from perdure.storage.rocksdb.blocks import ROWS_BEFORE_BLOCKS, BlockReader, LiveFile, Opener
 from perdure.storage.rocksdb.bulk_slices import Slice, cut, share_of
 from perdure.storage.rocksdb.engine import META, Engine
 from perdure.storage.rocksdb.generations import Generation
@@ -99,7 +99,10 @@ class LogFiles:
             engine=partial(Engine, follows=follows, mapped=mapped),
         )
         self._engine, self._generations = self._database.tables()
-        self._blocks = None if blocks is None else blocks(path, self._engine.live_files())
+        self._opens_blocks = blocks
+        self._blocks: BlockReader | None = None
+        self._live: list[LiveFile] = []
+        self._find_files()
 
     def renew(self) -> bool:
         """Show the log as it is now, for a fraction of what opening it costs; ``following`` says
@@ -110,9 +113,18 @@ class LogFiles:
         """
         try:
             self._engine.catch_up()
+            self._find_files()
             return self._generations.renew()
         except StorageError:
             return False
+
+    def _find_files(self) -> None:
+        """Let what reads table files know which there are."""
+        if self._opens_blocks is None:
+            return
+        live = self._engine.live_files()
+        if self._blocks is None or live != self._live:
+            self._blocks, self._live = self._opens_blocks(self._path, live), live
 
     @property
     def sequence(self) -> int:

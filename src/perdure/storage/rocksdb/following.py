@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, final
 
 from perdure.errors import StorageUnavailable
+from perdure.storage.rocksdb.blocks import Opener
 from perdure.storage.rocksdb.bulk import LogFiles
 
 KEPT_S: Final = 20.0
@@ -46,22 +47,35 @@ class Follower:
     Args:
         path: a broker's data directory.
         kept_s: how long a view is kept for the next look.
+        mapped, blocks: of each view, see ``LogFiles``.
     """
 
-    def __init__(self, path: Path, *, kept_s: float = KEPT_S) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        kept_s: float = KEPT_S,
+        mapped: bool = False,
+        blocks: Opener | None = None,
+    ) -> None:
         self._path = path
         self._kept_s = kept_s
+        self._mapped = mapped
+        self._blocks = blocks
+        self._query = ""
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         self._files: LogFiles | None = None
         self._stamp = _NOTHING
 
     @contextlib.contextmanager
-    def look(self, *, sequence: int = 0) -> Iterator[LogFiles]:
+    def look(self, *, sequence: int = 0, query: str = "") -> Iterator[LogFiles]:
         """The log as it is now, until the block ends.
 
         Args:
             sequence: of a view that this one must not be behind.
+            query: looks of one that follow each other are at the same view, if it is still kept:
+                what was there when it began is there to its end.
 
         Raises:
             StorageUnavailable: there is none, or it is behind.
@@ -69,7 +83,7 @@ class Follower:
         """
         if not self._lock.acquire(timeout=_BUSY_S):
             # A look that nobody ended: a reader that failed and is not collected yet.
-            files = LogFiles(self._path)
+            files = self._opened(follows=False)
             try:
                 yield self._checked(files, sequence)
             finally:
@@ -77,7 +91,9 @@ class Follower:
             return
         try:
             self._stop_timer()
-            yield self._checked(self._renewed(), sequence)
+            kept = self._files if query and query == self._query else None
+            self._query = query
+            yield self._checked(kept or self._renewed(), sequence)
         finally:
             if self._files is not None:
                 self._timer = threading.Timer(self._kept_s, self.close)
@@ -124,9 +140,12 @@ class Follower:
                 return files
         self._close()
         stamp = _stamp(self._path)
-        self._files = LogFiles(self._path, follows=True)
+        self._files = self._opened(follows=True)
         self._stamp = stamp
         return self._files
+
+    def _opened(self, *, follows: bool) -> LogFiles:
+        return LogFiles(self._path, follows=follows, mapped=self._mapped, blocks=self._blocks)
 
     def _close(self) -> None:
         files, self._files, self._stamp = self._files, None, _NOTHING

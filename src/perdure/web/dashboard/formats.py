@@ -60,8 +60,14 @@ def span(seconds: float | None) -> str:
     return " ".join(parts[:2])
 
 
-def moment(at_us: int | None, now_us: int) -> Markup | str:
-    """How long ago, or until when; the moment itself is told on hover and to machines."""
+def moment(at_us: int | None, now_us: int, *, has_words: bool = True) -> Markup | str:
+    """How long ago, or until when; the moment itself is told on hover and to machines.
+
+    Args:
+        at_us: the moment.
+        now_us: now.
+        has_words: False = the page's script writes how long ago.
+    """
     if not at_us:
         return NONE
     try:
@@ -70,7 +76,9 @@ def moment(at_us: int | None, now_us: int) -> Markup | str:
         return NONE
     exact = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     away_s = (now_us - at_us) / 1_000_000
-    if abs(away_s) < 1:
+    if not has_words:
+        text = ""
+    elif abs(away_s) < 1:
         text = "now"
     else:
         length = span(abs(away_s))
@@ -89,6 +97,12 @@ def segment(text: str) -> str:
 def argument(text: str) -> str:
     """A text as one word of a shell's command line, which no option can be mistaken for."""
     return f"-- {shlex.quote(text)}" if text.startswith("-") else shlex.quote(text)
+
+
+def options(values: Mapping[str, Any]) -> str:
+    """Options of a command line that are not empty; each begins with a space."""
+    given = {name: each for name, each in values.items() if each not in ("", None)}
+    return "".join(f" {name}={shlex.quote(str(each))}" for name, each in given.items())
 
 
 def query(values: Mapping[str, Any], **changes: Any) -> str:

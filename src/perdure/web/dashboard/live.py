@@ -1,6 +1,8 @@
-"""What is new, to every open page: one look at the broker for all of them.
+"""What is new, to every open page: one look at the broker for all of them, and to each the parts
+that it keeps up to date.
 
-The look is taken only while somebody watches, and its answer sent to all. A stream asks before each
+The look is taken only while somebody watches, and its answer sent to all, to one after the other:
+what parts of many pages take at the same moment, a publish waits for. A stream asks before each
 message whether its watcher may still see this, and ends by itself after a while: the browser opens
 another one, which is judged anew.
 """
@@ -8,8 +10,9 @@ another one, which is judged anew.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Final, final
 
 import msgspec
@@ -22,6 +25,7 @@ from perdure.admin.rights import may
 from perdure.admin.table import operation_of
 from perdure.identity.proof import Proof
 from perdure.web.context import Context
+from perdure.web.dashboard.parts import Parts, PartTable
 from perdure.web.principals import principal_of
 from perdure.web.problems import ApiError
 from perdure.web.routing import WebRoute
@@ -32,7 +36,12 @@ STREAMS_MAX: Final = 64
 
 STREAM_S_MAX: Final = 300.0
 
+SLOTS: Final = 8
+SLOT_S: Final = 0.2
+"""Streams take turns: each has its messages so much behind the one before it."""
+
 ALARMS: Final = operation_of(ListAlarms)
+AWAY: Final = b"event: away\ndata: {}\n\n"
 
 
 @final
@@ -46,18 +55,20 @@ class Hub:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._watchers = 0
+        self._slots = itertools.cycle(range(SLOTS))
         self._looking: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._event = b""
         self._alarms = b""
 
     async def watch(
-        self, proof: Proof | None, *, with_alarms: bool = False
+        self, proof: Proof | None, parts: Parts | None = None, *, with_alarms: bool = False
     ) -> AsyncIterator[bytes]:
         """Events, until the watcher may not have them any more.
 
         Args:
             proof: of the watcher; None = one who cannot lose it.
+            parts: of its page.
             with_alarms: the names of raised alarms are among them.
         """
         identity = self._context.identity
@@ -65,23 +76,32 @@ class Hub:
         self._watchers += 1
         if self._looking is None:
             self._looking = asyncio.create_task(self._look())
+        wait_s = next(self._slots) * SLOT_S
         try:
             yield b"retry: 2000\n\n"
             if self._event:
-                yield self._event + (self._alarms if with_alarms else b"")
+                yield await self._told(parts, with_alarms=with_alarms)
             while time.monotonic() < ends_s:
                 news = self._news
                 await news.wait()
+                await asyncio.sleep(wait_s)
                 if proof is not None and not identity.holds(proof):
                     yield b"event: ended\ndata: {}\n\n"
                     return
-                yield self._event + (self._alarms if with_alarms else b"")
+                yield await self._told(parts, with_alarms=with_alarms)
         finally:
             self._watchers -= 1
             if not self._watchers and self._looking is not None:
                 self._looking.cancel()
                 self._looking = None
                 self._event = self._alarms = b""
+
+    async def _told(self, parts: Parts | None, *, with_alarms: bool) -> bytes:
+        """All that is new for a stream, at once: a browser draws it once."""
+        told = self._event + (self._alarms if with_alarms else b"")
+        if parts is None or told.startswith(AWAY):
+            return told
+        return told + await parts.news()
 
     def check_room(self) -> None:
         """Refuse one more if there are too many.
@@ -104,7 +124,7 @@ class Hub:
             found = await self._context.admin.ask("stats.overview", b"{}", None)
         except Refused as error:
             self._context.report("http.live_away", reason=error.message)
-            return b"event: away\ndata: {}\n\n"
+            return AWAY
         return b"event: overview\ndata: " + found + b"\n\n"
 
     async def _take_alarms(self) -> bytes:
@@ -116,15 +136,24 @@ class Hub:
         return b"event: alarms\ndata: " + msgspec.json.encode(names) + b"\n\n"
 
 
-def live_routes(context: Context) -> list[WebRoute]:
-    """The stream of what is new."""
-    hub = Hub(context)
+def live_routes(context: Context, pages: Sequence[WebRoute]) -> list[WebRoute]:
+    """The stream of what is new.
+
+    Args:
+        context: of the process.
+        pages: whose parts it keeps up to date.
+    """
+    hub, table = Hub(context), PartTable(pages)
 
     async def live(request: Request) -> Response:
         hub.check_room()
         with_alarms = may(principal_of(request), ALARMS.right, ALARMS.name)
         return StreamingResponse(
-            hub.watch(request.scope["state"].get("proof"), with_alarms=with_alarms),
+            hub.watch(
+                request.scope["state"].get("proof"),
+                table.parts_of(request),
+                with_alarms=with_alarms,
+            ),
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
             media_type="text/event-stream",
         )

@@ -27,10 +27,7 @@ def dashboard_routes(context: Context) -> list[WebRoute]:
     assets = load_assets()
     renderer = Renderer(assets, context.settings.version)
     desk = Desk(context, renderer)
-    return [
-        *asset_routes(assets),
-        *login_routes(context, renderer),
-        *live_routes(context),
+    pages = [
         *overview_routes(desk),
         *session_routes(desk),
         *topic_routes(desk),
@@ -42,4 +39,10 @@ def dashboard_routes(context: Context) -> list[WebRoute]:
         *message_routes(desk),
         *access_routes(desk),
         *setting_routes(desk),
+    ]
+    return [
+        *asset_routes(assets),
+        *login_routes(context, renderer),
+        *live_routes(context, pages),
+        *pages,
     ]

@@ -29,6 +29,9 @@ POLICY: Final = (
 )
 """Nothing from elsewhere, and no script or style within a page."""
 
+KEPT_STATE: Final = "is_kept"
+"""In the state of a request: it is a part of a page that is kept up to date."""
+
 HEADERS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": POLICY,
@@ -127,6 +130,7 @@ class Renderer:
             nav=NAV,
             version=version,
             query=formats.query,
+            options=formats.options,
             asset=lambda name: assets[name].url,
         )
 
@@ -151,15 +155,18 @@ class Renderer:
             values: of the template.
         """
         now_us = time.time_ns() // 1000
+        # What is sent if it differs has no words that differ with each second: the page has them.
+        is_kept = bool(request.scope.get("state", {}).get(KEPT_STATE))
         presented = cookie_of(request.scope) if principal is not None else ""
         text = self._environment.get_template(template).render(
             principal=principal,
             may=lambda right: principal is not None and may(principal, right, ""),
             csrf=csrf_token(presented) if presented else "",
             now_us=now_us,
-            when=lambda at_us: formats.moment(at_us, now_us),
+            when=lambda at_us: formats.moment(at_us, now_us, has_words=not is_kept),
             request_path=request.scope["path"],
             request_query=request.query_params,
+            is_part=request.headers.get("hx-request") == "true",
             **values,
         )
         body, extra = compressed(request, text.encode())

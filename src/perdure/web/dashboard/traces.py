@@ -41,17 +41,15 @@ def trace_routes(desk: Desk) -> list[WebRoute]:
         )
 
     async def trace(request: Request) -> Response:
-        given_ = given(request, "until", "seen")
-        found = await _shown(desk, request, given_["until"])
-        if is_part(request) and found.trace.running and given_["seen"] == str(found.trace.events):
-            return Response(status_code=204, headers=HEADERS)
+        until = given(request, "until")["until"]
+        found = await _shown(desk, request, until)
         return desk.page(
             request,
             "trace_events.html" if is_part(request) else "trace.html",
             current="traces",
             trace=found.trace,
             events=found.items[::-1],
-            is_tail=not given_["until"],
+            is_tail=not until,
             from_client=FROM_CLIENT,
             wrong=WRONG,
         )

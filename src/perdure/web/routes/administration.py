@@ -14,7 +14,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from perdure.admin.described import unfit
+from perdure.admin.described import result_fields, unfit
 from perdure.admin.openapi import HEADERS, IN_QUERY
 from perdure.admin.operation import Operation
 from perdure.admin.table import OPERATIONS
@@ -55,6 +55,7 @@ def _endpoint(
 ) -> Callable[[Request], Awaitable[Response]]:
     assert operation.http is not None
     in_query, status = operation.http.method in IN_QUERY, operation.http.status
+    known = result_fields(operation)
 
     async def endpoint(request: Request) -> Response:
         principal = principal_of(request)
@@ -62,7 +63,7 @@ def _endpoint(
             pace.take(principal.name)
         fields: dict[str, Any] = {} if in_query else await _body(request)
         query = _query(request)
-        wanted = query.pop("fields", "")
+        wanted = _wanted(query.pop("fields", ""), known)
         if in_query:
             fields.update(query)
         elif query:
@@ -112,7 +113,7 @@ def _revision(value: str) -> str:
 
 
 def _response(
-    request: Request, operation: Operation, result: bytes, wanted: str, status: int
+    request: Request, operation: Operation, result: bytes, wanted: list[str], status: int
 ) -> Response:
     """The result as it is, or the fields of it that are wanted; 304 if the client has it.
 
@@ -133,11 +134,23 @@ def _response(
     return Response(result, status, headers=headers, media_type="application/json")
 
 
-def _only(result: bytes, wanted: str) -> bytes:
-    """The named fields of a record, or of each item of a list."""
-    names = [name for name in wanted.split(",") if name]
+def _wanted(text: str, known: frozenset[str]) -> list[str]:
+    """The names in ``?fields=``, of those that there are; none = all."""
+    names = [name for name in text.split(",") if name]
     if len(names) > FIELDS_MAX:
         raise ApiError("bad_request", f"fields names {FIELDS_MAX} fields at most")
+    for name in names:
+        if known and name not in known:
+            raise ApiError(
+                "bad_request",
+                f"no field {name[:100]!r}",
+                hint=f"fields: {', '.join(sorted(known))}",
+            )
+    return names
+
+
+def _only(result: bytes, names: list[str]) -> bytes:
+    """The named fields of a record, or of each item of a list."""
     record = msgspec.json.decode(result)
     if isinstance(record, dict) and isinstance(record.get("items"), list):
         record["items"] = [_pick(item, names) for item in record["items"]]

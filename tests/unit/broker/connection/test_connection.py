@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 
 import pytest
@@ -10,10 +11,11 @@ from perdure.broker.connection.connection import Connection
 from perdure.broker.connection.subscribe_handler import FILTERS_PER_STEP, SubscribeHandler
 from perdure.broker.delivery.live_session import LiveSession
 from perdure.broker.dispatch.items import Item
+from perdure.broker.runtime.stream import PeerInfo
 from perdure.broker.runtime.turn_budget import SLICE, Allowance, TurnBudget
 from perdure.config.schema import Config, LimitsConfig, MqttConfig
 from perdure.limits import CONNECT_HEAD_BYTES
-from perdure.model import Message
+from perdure.model import Message, Will
 from perdure.mqtt.decode_header import OTHER_COST
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import (
@@ -487,3 +489,91 @@ def test_an_ended_connection_holds_nothing_of_what_it_was_sent(ends: str) -> Non
     failure = connection._decoder.failure
     assert (failure is None) == (ends == "gone")
     assert failure is None or failure.__traceback__ is None
+
+
+class _Written:
+    """A stream that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def write_buffer_size(self) -> int:
+        return 0
+
+    def has_ended(self) -> bool:
+        return False
+
+
+def _lives_and_goes(sim: SimBroker, ending: str, *, expiry_s: int) -> None:
+    """A client that does a little of everything, until its transport is gone."""
+    stream = _Written()
+    connection = sim.live.connection(stream, PeerInfo("tcp", "tcp", "192.0.2.1", 7, loopback=False))
+
+    def say(*packets: Packet) -> None:
+        connection.receive(b"".join(encode(packet, V5) for packet in packets))
+        sim.run_for(50_000)
+
+    if ending == "says nothing":
+        connection.receive(b"\x10")
+    else:
+        properties = Properties(session_expiry_interval=expiry_s)
+        will = Will("t/will", b"gone", 1, False)
+        say(Connect(V5, True, 30, "goes", will=will, properties=properties))
+        say(Subscribe(1, [SubscribeFilter("t/#", 2)]))
+        say(Publish("t/1", b"x", 1, packet_id=1), Publish("t/2", b"x", 2, packet_id=2))
+        assert stream.data
+        if ending == "in the middle":
+            # Acknowledgements that wait for the disk, and a message that is not released.
+            connection.receive(encode(Publish("t/3", b"x", 2, packet_id=3), V5))
+        elif ending == "breaks the protocol":
+            say(Connect(V5, True, 0, "goes"))
+        elif ending == "disconnects":
+            say(Disconnect(0))
+    connection.connection_lost(None)
+    sim.run_for(50_000)
+
+
+@pytest.mark.parametrize("expiry_s", [0, 60])
+@pytest.mark.parametrize(
+    "ending", ["says nothing", "disconnects", "in the middle", "breaks the protocol"]
+)
+def test_who_is_gone_leaves_nothing_for_the_collector(ending: str, expiry_s: int) -> None:
+    sim = make_sim()
+    _lives_and_goes(sim, ending, expiry_s=expiry_s)  # what is made once is made
+    gc.collect()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        _lives_and_goes(sim, ending, expiry_s=expiry_s)
+        gc.collect()
+        kinds = {type(each) for each in gc.garbage}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+    assert [kind for kind in kinds if "perdure" in kind.__module__] == []
+
+
+def test_nobody_keeps_what_comes_after_the_end() -> None:
+    sim = make_sim()
+    one, other = _pair(sim)
+    one.cut()
+    other.cut()
+    nobody = sim.live.services.nobody
+    assert nobody is not None
+    assert nobody.is_closed
+    nobody.inbound_gate.put_back([Pingreq()])
+    assert not nobody.inbound_gate.keeps_any
+    nobody.receive(encode(Pingreq(), V5))
+    nobody.disconnect(0x8B, "", send_will=True)
+    other.connect()
+    other.deliver("t", b"x")

@@ -160,6 +160,7 @@ def test_read_for_people(directory: Path, capsys: Capture, monkeypatch: pytest.M
         ["-t", ""],
         ["--from", "yesterday"],
         ["--until", "x"],
+        ["--from", "1h", "--until", "2h"],
         ["-n", "0"],
     ],
 )

@@ -10,8 +10,9 @@ from tests.unit.server.administration.scene import Scene
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    found = Scene()
+async def scene(request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+    """One with the settings of an indirect parameter, or with those that it has by default."""
+    found = Scene(getattr(request, "param", None))
     await found.broker.start()
     yield found
     found.broker.stop_taking(0x8B)

@@ -100,13 +100,14 @@ class Wall(Clock):
 class Scene:
     """A broker on a memory database, and its admin handler."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: Config | None = None) -> None:
+        config = config or Config()
         self.database = MemoryDatabase()
         self.errors: list[BaseException] = []
         self.wall = Wall()
         self.scheduler = LoopScheduler(asyncio.get_running_loop(), self.errors.append)
         self.broker = Broker(
-            Config(),
+            config,
             self.database,
             scheduler=self.scheduler,
             clock=self.wall,
@@ -130,7 +131,7 @@ class Scene:
         applications.use(forwarders)
         self.administration = Administration(
             self.broker.services,
-            Config(),
+            config,
             version="1",
             metrics=self.broker.services.metrics,
             bans=BanKeeper(self.broker.services.ban_enforcer, None, SystemClock()),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure.admin.problems import Refused
+from perdure.admin.problems import CODES, Refused, problem_of
 from perdure.admin.records.messages import (
     DeleteRetained,
     GetRetained,
@@ -19,6 +19,8 @@ from perdure.admin.records.messages import (
     ReadLog,
 )
 from perdure.admin.rights import Principal
+from perdure.broker.publish.retained_room import RETAINED_OVERHEAD_BYTES
+from perdure.config.schema import Config, LimitsConfig
 from perdure.errors import MqttError, PerdureError, StorageUnavailable
 from perdure.server.administration import messages, publishing
 from tests.support.bounds import HANG_S
@@ -124,8 +126,9 @@ async def test_a_request_that_was_forgotten_meanwhile_fails_as_itself(
 )
 async def test_all_or_none(scene: Scene, wrong: dict[str, Any]) -> None:
     request = Publish(messages=[NewMessage(topic="fine"), NewMessage(**wrong)])
-    with pytest.raises((Refused, MqttError)):
+    with pytest.raises((Refused, MqttError)) as caught:
         await scene.ask(request)
+    assert CODES[problem_of(caught.value).code].status < 500, "whoever asked is wrong"
     assert await read(scene) == []
     assert [record.outcome for record in scene.audited] != ["ok"]
 
@@ -157,6 +160,54 @@ async def test_retained(scene: Scene) -> None:
     assert deleted[0].before["payload_bytes"] == 1
 
 
+async def retain(scene: Scene, *given: tuple[str, str]) -> None:
+    """Publish retained messages, topic and text, in one request."""
+    made = [NewMessage(topic=topic, payload_text=text, retain=True) for topic, text in given]
+    await scene.ask(Publish(messages=made))
+
+
+def retained(scene: Scene, *topics: str) -> bool:
+    database = scene.database
+    return database.retained_count == len(topics) and all(map(database.retained_size_of, topics))
+
+
+TWO_RETAINED = Config(limits=LimitsConfig(retained_messages_max=2))
+RETAINED_BYTES = Config(limits=LimitsConfig(retained_bytes_max=2 * (RETAINED_OVERHEAD_BYTES + 2)))
+
+
+@pytest.mark.parametrize("scene", [TWO_RETAINED, RETAINED_BYTES], indirect=True)
+async def test_what_a_request_clears_makes_room_for_what_it_retains(scene: Scene) -> None:
+    await retain(scene, ("a", "1"), ("b", "1"))
+    await retain(scene, ("a", ""), ("c", "1"))
+    assert retained(scene, "b", "c")
+    await retain(scene, ("b", ""), ("b", "1"), ("b", ""), ("d", "1"))
+    assert retained(scene, "c", "d")
+    for refused in (
+        [("c", ""), ("c", "1"), ("e", "1")],
+        [("e", ""), ("e", "1")],
+        [("c", ""), ("c", ""), ("e", "1"), ("f", "1")],
+    ):
+        with pytest.raises(Refused, match="no room to retain it"):
+            await retain(scene, *refused)
+    assert retained(scene, "c", "d")
+
+
+@pytest.mark.parametrize("scene", [TWO_RETAINED], indirect=True)
+async def test_what_is_refused_whole_leaves_the_room_as_it_was(scene: Scene) -> None:
+    await retain(scene, ("a", "1"), ("b", "1"))
+    # Both are judged before anything is written: they share the open batch.
+    refused, taken, late = await asyncio.gather(
+        retain(scene, ("a", ""), ("c", "1"), ("d", "1")),
+        retain(scene, ("b", ""), ("d", "1")),
+        retain(scene, ("c", "1")),
+        return_exceptions=True,
+    )
+    assert isinstance(refused, Refused)
+    assert taken is None
+    assert isinstance(late, Refused)
+    assert retained(scene, "a", "d")
+
+
 @pytest.mark.parametrize(("limit", "budget_us"), [(1, 10**9), (7, 10**9), (1000, 0)])
 async def test_pages_of_the_log_are_all_of_it(
     scene: Scene, limit: int, budget_us: int, monkeypatch: pytest.MonkeyPatch
@@ -176,7 +227,10 @@ async def test_pages_of_the_log_are_all_of_it(
         assert (page["items"], page["next_cursor"] is None) == ([], False)
 
 
-@pytest.mark.parametrize("asked", [{"cursor": "eA"}, {"from_": "soon"}, {"database": "other"}])
+@pytest.mark.parametrize(
+    "asked",
+    [{"cursor": "eA"}, {"from_": "soon"}, {"from_": "1h", "until": "2h"}, {"database": "other"}],
+)
 async def test_what_cannot_be_read(scene: Scene, asked: dict[str, str]) -> None:
     with pytest.raises(Refused):
         await scene.ask(ReadLog(**asked))

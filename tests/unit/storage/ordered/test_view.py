@@ -106,7 +106,8 @@ class Log:
             batch.place(placed)
             batch.put_inbox(client_id, placed, epoch=epoch)
         elif kind == 3:
-            batch.put_cursor(client_id, Cursor(offset=self.payloads), epoch=epoch)
+            for offset in range(self.payloads, self.payloads + self.chance.randrange(1, 4)):
+                batch.put_cursor(client_id, Cursor(offset=offset), epoch=epoch)
             batch.put_awaiting_release(client_id, 9, epoch=epoch)
         elif kind == 4:
             value = encode(batch)
@@ -292,3 +293,15 @@ def test_a_store_that_begins_another_log_keeps_what_it_is_called() -> None:
     assert view.base == store.last_offset
     view.apply(began(view.base, "two"), decode_record(began(view.base, "two").value))
     assert View(store, "three").identity == "two"
+
+
+def test_of_each_client_a_page_has_the_last_cursor() -> None:
+    log = Log()
+    for number in range(30):
+        batch = Batch()
+        batch.put_cursor(CLIENTS[number % 3], Cursor(offset=number), epoch=4)
+        log.submit(NODES[number % 2], batch)
+    view = View(MemoryDatabase())
+    page = gathered(view, log.entries)[-1]
+    assert page.batch is not None
+    assert [each.cursor.offset for each in page.batch.operations] == [27, 28, 29]  # type: ignore[attr-defined]

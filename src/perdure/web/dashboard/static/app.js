@@ -80,28 +80,8 @@
     if (verdict) verdict.className = "verdict " + (data.storage === "ok" ? "good" : "bad");
     for (const listener of page.listeners) listener(data);
     refreshTimes();
+    if (news.size) renewParts();
   };
-  // What an event changes is drawn once: its values wait for the parts that are asked for with it, until the next event.
-  let asking = 0, news = null;
-  const changes = [];
-  const settle = () => {
-    for (const change of changes.splice(0)) change();
-    if (news) apply(news);
-    news = null;
-  };
-  const hear = (data) => {
-    if (asking) settle();
-    news = data;
-    window.htmx?.trigger(document.body, "tick");
-    if (!asking) settle();
-  };
-  const isTick = (event) => event.detail.requestConfig?.triggeringEvent?.type === "tick";
-  document.addEventListener("htmx:beforeSend", (event) => { if (isTick(event)) asking += 1; });
-  document.addEventListener("htmx:afterRequest", (event) => {
-    if (!isTick(event)) return;
-    asking -= 1;
-    if (!asking) settle();
-  });
   let alarms = null;
   const warn = (names) => {
     if (alarms && names.join() === alarms.join()) return;
@@ -113,11 +93,41 @@
     for (const name of names) if (alarms && !alarms.includes(name)) toast(`Alarm: ${name.replaceAll("_", " ")}`, true);
     alarms = names;
   };
+  // Parts of the page that are kept up to date come in its stream, each once it differs from what was sent before.
+  const kept = (element) => `${element.dataset.every}:${element.dataset.keep}`;
+  let opened = "";
+  const liveUrl = () => {
+    const named = all("[data-keep]").map((element) => `part=${encodeURIComponent(kept(element))}`);
+    return named.length ? `/ui/live?${named.join("&")}` : "/ui/live";
+  };
+  const news = new Map();
+  const hear = ({ part, html, problem }) => {
+    if (problem) { toast(problem.message, true); return; }
+    news.set(part, html.trim());
+    renewParts();
+  };
+  const renewParts = () => {
+    for (const target of all("[data-keep]")) {
+      const text = news.get(kept(target));
+      if (text === undefined || isHeld(target)) continue;
+      news.delete(kept(target));
+      if (lastTexts.get(target) === text) continue;
+      lastTexts.set(target, text);
+      const made = document.createElement("template");
+      made.innerHTML = text;
+      const whole = made.content.firstElementChild;
+      if (whole?.id && whole.id === target.id) renew(target, whole); else renewAll(target, made.content);
+      refreshTimes(target);
+    }
+    retune();
+  };
+  const retune = () => { if (stream && liveUrl() !== opened) { close(); open(); } };
   const close = () => { stream?.close(); stream = null; };
   const open = () => {
     if (stream || document.hidden || pause.getAttribute("aria-pressed") === "true") return;
-    stream = new EventSource("/ui/live");
-    stream.addEventListener("overview", (event) => hear(JSON.parse(event.data)));
+    stream = new EventSource(opened = liveUrl());
+    stream.addEventListener("overview", (event) => apply(JSON.parse(event.data)));
+    stream.addEventListener("part", (event) => hear(JSON.parse(event.data)));
     stream.addEventListener("alarms", (event) => warn(JSON.parse(event.data)));
     stream.addEventListener("away", () => show("away", "the broker does not answer"));
     stream.addEventListener("ended", () => { close(); location.assign("/ui/login"); });
@@ -152,21 +162,14 @@
   // htmx: whose page it is, and what to do with refusals.
   document.addEventListener("htmx:configRequest", (event) => {
     event.detail.headers["X-CSRF-Token"] = csrf;
-    if (event.detail.triggeringEvent?.type === "tick") event.detail.headers["X-Perdure-Auto"] = "1";
     if (event.detail.verb === "get") {
       for (const [name, each] of Object.entries(event.detail.parameters)) if (each === "") delete event.detail.parameters[name];
     }
   });
-  // Nothing is taken away from under somebody's hands: neither asked for anew, nor replaced by what was asked for before
-  // they came. A button that is replaced between its being pressed and let go does nothing.
-  const isHeld = (target, trigger) => trigger?.type === "tick" && (target.contains(document.activeElement) || Boolean(find("dialog[open]")));
-  document.addEventListener("htmx:confirm", (event) => {
-    if (isHeld(event.detail.elt, event.detail.triggeringEvent)) event.preventDefault();
-  });
+  // Nothing is replaced under somebody's hands: a button that is, between its being pressed and let go, does nothing.
+  const isHeld = (target) => target.contains(document.activeElement) || Boolean(find("dialog[open]"));
   document.addEventListener("htmx:beforeSwap", (event) => {
-    const { xhr, target, requestConfig } = event.detail;
-    if (xhr.responseURL.endsWith("/ui/login")) { event.preventDefault(); location.assign("/ui/login"); }
-    else if (isHeld(target, requestConfig?.triggeringEvent)) event.detail.shouldSwap = false;
+    if (event.detail.xhr.responseURL.endsWith("/ui/login")) { event.preventDefault(); location.assign("/ui/login"); }
   });
   // What comes by itself is compared with what is there, and only what differs is touched: to lay a whole table out
   // anew every two seconds takes most of what an open page costs.
@@ -213,21 +216,6 @@
     });
     for (const each of before.slice(after.length)) each.remove();
   };
-  document.addEventListener("htmx:beforeSwap", (event) => {
-    const { xhr, target, requestConfig, shouldSwap } = event.detail;
-    if (!shouldSwap || event.defaultPrevented || requestConfig?.triggeringEvent?.type !== "tick") return;
-    event.detail.shouldSwap = false;
-    const text = xhr.responseText.trim();
-    if (lastTexts.get(target) === text) return;
-    changes.push(() => {
-      if (!target.isConnected || isHeld(target, requestConfig.triggeringEvent)) return;
-      lastTexts.set(target, text);
-      const made = document.createElement("template");
-      made.innerHTML = text;
-      const whole = made.content.firstElementChild;
-      if (whole?.id && whole.id === target.id) renew(target, whole); else renewAll(target, made.content);
-    });
-  });
   // Who has come to a link while its list was on the way stays on it.
   let held = "";
   const place = (element) => element.id ? `#${CSS.escape(element.id)}`
@@ -243,7 +231,7 @@
     if (held && document.activeElement === document.body) (find(held) ?? find("#main")).focus({ preventScroll: true });
     held = "";
   });
-  document.addEventListener("htmx:afterSettle", () => refreshTimes());
+  document.addEventListener("htmx:afterSettle", () => { refreshTimes(); retune(); });
   document.addEventListener("htmx:responseError", (event) => toast(reason(event.detail.xhr.responseText), true));
   const reason = (text) => {
     try {

@@ -1,7 +1,4 @@
-"""The Prometheus view of ``Metrics``: one collector.
-
-Reads the ints at scrape time, in the thread of ``metrics_server``; the broker's loop has no part.
-"""
+"""The metrics as families of the library: what the text is compared with."""
 
 from __future__ import annotations
 
@@ -9,23 +6,18 @@ import platform
 from collections.abc import Iterator
 from typing import final
 
-import prometheus_client
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 
-from perdure.observe.instruments import HISTOGRAM_BUCKETS, Histogram
 from perdure.observe.metric_info import PREFIX, MetricInfo
 from perdure.observe.metric_table import TABLE, histograms, numbers
 from perdure.observe.metrics import Metrics
-from perdure.observe.process_numbers import ProcessCollector
-
-FIRST_BUCKET_US = 4
-"""Buckets below 2**4 us are exported as one: no network path is that fast."""
+from perdure.observe.metrics_text import buckets_of
 
 
 @final
@@ -60,33 +52,3 @@ class MetricsCollector(Collector):
         for values, number in numbers(self._metrics, info):
             plain.add_metric(values, number)
         return plain
-
-
-def buckets_of(histogram: Histogram, *, seconds: bool) -> tuple[list[tuple[str, float]], float]:
-    """Cumulative buckets as Prometheus wants them, and the sum."""
-    # One copy: count and buckets of one scrape agree although the owner goes on counting.
-    counts = list(histogram.counts)
-    scale = 1_000_000 if seconds else 1
-    first = FIRST_BUCKET_US if seconds else 0
-    buckets: list[tuple[str, float]] = []
-    seen = 0
-    for bucket in range(HISTOGRAM_BUCKETS):
-        seen += counts[bucket]
-        if bucket >= first:
-            buckets.append((repr((1 << bucket) / scale), seen))
-    buckets.append(("+Inf", seen + counts[HISTOGRAM_BUCKETS]))
-    return buckets, histogram.sum / scale
-
-
-def make_registry(metrics: Metrics, *, version: str, backend: str) -> CollectorRegistry:
-    """A registry with the broker's metrics and the process's and the interpreter's own."""
-    registry = CollectorRegistry()
-    registry.register(MetricsCollector(metrics, version=version, backend=backend))
-    register_process(registry)
-    return registry
-
-
-def register_process(registry: CollectorRegistry) -> None:
-    """Add the process's and the interpreter's own to a registry."""
-    registry.register(ProcessCollector())
-    prometheus_client.GCCollector(registry=registry)
