@@ -14,6 +14,9 @@ from perdure.forwarders.origin import ORIGIN_FILE
 from perdure.identity.file import FILE_NAME, IdentityFile
 from perdure.server.own_files import damaged_files
 from perdure.storage.rocksdb import RocksDatabase
+from tests.unit.fixtures import logging_as_before
+
+__all__ = ["logging_as_before"]
 
 HARMS: list[Callable[[bytes], bytes]] = [
     lambda data: data[: len(data) // 2],
