@@ -61,6 +61,12 @@ class AdminTransport(Protocol):
         ...
 
 
+MAY_BE_DONE: Final = (
+    "what was asked for may still be done; perdure status tells what the broker waits for, as a "
+    "node does whose Kafka is away"
+)
+
+
 @final
 class SocketExchange:
     """The admin socket of a broker on this machine."""
@@ -78,6 +84,8 @@ class SocketExchange:
         try:
             self._socket.sendall(encode_line(Ask(name, msgspec.Raw(request))))
             line = self._lines.readline()
+        except TimeoutError as error:
+            raise _silent(error, hint=MAY_BE_DONE) from error
         except OSError as error:
             raise _silent(error) from error
         if not line.endswith(b"\n"):
@@ -193,7 +201,7 @@ class AdminClient:
             request = msgspec.structs.replace(request, cursor=page.next_cursor)
 
 
-def _silent(error: OSError) -> CommandFailed:
+def _silent(error: OSError, hint: str = "") -> CommandFailed:
     return CommandFailed(
-        f"the broker does not answer: {error.strerror or error}", ExitCode.UNAVAILABLE
+        f"the broker does not answer: {error.strerror or error}", ExitCode.UNAVAILABLE, hint=hint
     )

@@ -14,6 +14,7 @@ from perdure.admin.openapi import HEADERS, IN_QUERY, PREFIX
 from perdure.admin.problems import Problem
 from perdure.admin.table import OPERATIONS
 from perdure.admin.wire import ANSWER_BYTES_MAX
+from perdure.cli.admin_client import MAY_BE_DONE
 from perdure.cli.contexts import Context
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 
@@ -84,14 +85,18 @@ class HttpTransport:
     def _send(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]
     ) -> tuple[int, bytes]:
+        hint = ""
         try:
             self._connection.request(method, path, body=body, headers=headers)
+            hint = MAY_BE_DONE
             response = self._connection.getresponse()
             answer = response.read(ANSWER_BYTES_MAX + 1)
         except ssl.SSLError as error:
             raise self._away(
                 f"{error.reason}; its authority is --ca-file of the context"
             ) from error
+        except TimeoutError as error:
+            raise self._away("timed out", hint=hint) from error
         except (OSError, http.client.HTTPException) as error:
             raise self._away(str(error) or type(error).__name__) from error
         if len(answer) > ANSWER_BYTES_MAX:
@@ -108,8 +113,10 @@ class HttpTransport:
             hint = "its key is wrong or was revoked: perdure context add"
         return Problem(found.code, found.message, hint, found.details)
 
-    def _away(self, why: str) -> CommandFailed:
-        return CommandFailed(f"{self._context.url} does not answer: {why}", ExitCode.UNAVAILABLE)
+    def _away(self, why: str, hint: str = "") -> CommandFailed:
+        return CommandFailed(
+            f"{self._context.url} does not answer: {why}", ExitCode.UNAVAILABLE, hint=hint
+        )
 
 
 def _text(value: Any) -> str:
