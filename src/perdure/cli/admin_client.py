@@ -15,7 +15,7 @@ from perdure.admin.problems import Problem
 from perdure.admin.table import operation_of
 from perdure.admin.wire import Answer, Ask, encode_line
 from perdure.cli.contexts import selected
-from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.cli.exit_codes import MAY_BE_DONE, CommandFailed, ExitCode
 from perdure.observe.admin_socket import SOCKET_NAME, socket_address
 
 R = TypeVar("R")
@@ -59,12 +59,6 @@ class AdminTransport(Protocol):
     def close(self) -> None:
         """Hang up."""
         ...
-
-
-MAY_BE_DONE: Final = (
-    "what was asked for may still be done; perdure status tells what the broker waits for, as a "
-    "node does whose Kafka is away"
-)
 
 
 @final

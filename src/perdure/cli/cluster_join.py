@@ -46,6 +46,7 @@ def init(to: str | None, anew: bool, no_progress: bool, config: Config, out: Out
     from perdure.backup.nodes import is_node as reads_log
     from perdure.backup.places import open_place
     from perdure.backup.taking import take_backup
+    from perdure.server.bans import read_bans
     from perdure.storage.rocksdb.inspection import has_owner, inspect
     from perdure.storage.rocksdb.store import RocksDatabase
 
@@ -97,6 +98,12 @@ def init(to: str | None, anew: bool, no_progress: bool, config: Config, out: Out
         }
     )
     click.echo("start it as the first node, and let the others join it", err=True)
+    own = len(read_bans(config))
+    if own:
+        click.echo(
+            f"its file of bans ({own}) stays this node's own: give it to the other nodes too",
+            err=True,
+        )
 
 
 def _forget_log(data: Path, config: Config) -> None:

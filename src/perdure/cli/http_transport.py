@@ -14,9 +14,8 @@ from perdure.admin.openapi import HEADERS, IN_QUERY, PREFIX
 from perdure.admin.problems import Problem
 from perdure.admin.table import OPERATIONS
 from perdure.admin.wire import ANSWER_BYTES_MAX
-from perdure.cli.admin_client import MAY_BE_DONE
 from perdure.cli.contexts import Context
-from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.cli.exit_codes import MAY_BE_DONE, CommandFailed, ExitCode
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _UNAUTHORIZED: Final = 401
