@@ -16,6 +16,7 @@ from perdure.storage.kafka.topic import ensure
 from tests import servers
 from tests.support.bounds import HANG_S
 from tests.wire.harness import Options
+from tests.wire.packets import Kind
 from tests.wire.process_broker import ProcessBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -247,3 +248,107 @@ def test_a_node_does_not_go_on_in_the_log_of_another_cluster(tmp_path: Path) -> 
     back = node(tmp_path / "n1", "n1", names[0])
     back.start()
     back.close()
+
+
+def test_a_node_restored_from_a_backup_goes_on_in_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What its backup lacks is in the log, so its sessions are those of all other nodes."""
+    name = servers.kafka_topic()
+    place, data = tmp_path / "kept", [tmp_path / each / "data" for each in ("n1", "n2")]
+    first = node(tmp_path / "n1", "n1", name)
+    first.start()
+    sleeper = first.connect("sleeper", expiry=600)
+    sleeper.subscribe(("t", 2))
+    sleeper.send(sleeper.build.publish("u", b"half", qos=2, packet_id=9))
+    sleeper.expect_ack(Kind.PUBREC, 9)
+    sleeper.disconnect()
+    assert run(["backup", "--to", str(place), "--data", str(data[0])]) == ExitCode.OK
+    publisher = first.connect("publisher")
+    for number in range(5):
+        publisher.publish("t", b"%d" % number, qos=2)
+    assert run(["restore", "--from", str(place), "--data", str(data[1])]) == ExitCode.OK
+    assert "goes on in the log" in capsys.readouterr().out
+    second = node(tmp_path / "n2", "n2", name)
+    second.start()
+    try:
+        back = second.connect("sleeper", clean=False, expiry=600, session_present=True)
+        for number in range(5):
+            back.receive_publish("t", b"%d" % number, qos=2, dup=False)
+        back.send(back.build.publish("u", b"half", qos=2, packet_id=9, dup=True))
+        back.expect_ack(Kind.PUBREC, 9)
+    finally:
+        for each in (first, second):
+            each.close_peers()
+            each.close()
+    verify = ["cluster", "verify", "--kafka", servers.kafka().servers, "--name", name]
+    assert run([*verify, *map(str, data)]) == ExitCode.OK, capsys.readouterr().out
+
+
+def test_a_restored_directory_is_not_the_one_that_was_backed_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its sessions begin anew: a cluster begins with the one or the other, on all nodes alike."""
+    place, name = tmp_path / "kept", servers.kafka_topic()
+    (tmp_path / "n1").mkdir()
+    single = ProcessBroker(tmp_path / "n1", Options())
+    single.start()
+    sleeper = single.connect("sleeper", expiry=600)
+    sleeper.subscribe(("t", 2))
+    sleeper.disconnect()
+    single.connect("publisher").publish("t", b"kept", qos=2)
+    single.close_peers()
+    assert single.stop() == 0
+    init = ["cluster", "init", "--data", str(tmp_path / "n1" / "data"), "--to", str(place)]
+    assert run(init) == ExitCode.OK
+    first = node(tmp_path / "n1", "n1", name)
+    first.start()
+    for to in ("n2", "n3", "n4"):
+        restore = ["restore", "--from", str(place), "--data", str(tmp_path / to / "data")]
+        assert run(restore) == ExitCode.OK
+    other = node(tmp_path / "n2", "n2", name)
+    other.spawn()
+    assert other.wait() == ExitCode.UNAVAILABLE
+    assert "began with the state of another directory" in other.log_tail()
+    first.close()
+
+    name = servers.kafka_topic()
+    nodes = [node(tmp_path / each, each, name) for each in ("n3", "n4")]
+    try:
+        for each in nodes:
+            each.start()
+        back = nodes[1].connect("sleeper", clean=False, expiry=600, session_present=False)
+        back.receive_publish("t", b"kept", qos=2, dup=True)
+    finally:
+        for each in nodes:
+            each.close_peers()
+            each.close()
+    verify = ["cluster", "verify", "--kafka", servers.kafka().servers, "--name", name]
+    found = run([*verify, *(str(each.directory / "data") for each in nodes)])
+    assert found == ExitCode.OK, capsys.readouterr().out
+
+
+def test_a_nodes_directory_that_a_single_broker_had_is_no_nodes_any_more(tmp_path: Path) -> None:
+    """What that wrote is in no log. If a backup was restored there, clients begin anew."""
+    name, place = servers.kafka_topic(), tmp_path / "kept"
+    first = node(tmp_path / "n1", "n1", name)
+    first.start()
+    sleeper = first.connect("sleeper", expiry=600)
+    sleeper.subscribe(("t", 1))
+    sleeper.disconnect()
+    first.close_peers()
+    assert first.stop() == 0
+    assert run(["backup", "--to", str(place), "--data", str(first.directory / "data")]) == 0
+    (tmp_path / "old").mkdir()
+    assert run(["restore", "--from", str(place), "--data", str(tmp_path / "old" / "data")]) == 0
+    for directory, present in ((tmp_path / "n1", True), (tmp_path / "old", False)):
+        alone = ProcessBroker(directory, Options())
+        alone.start()
+        alone.connect("sleeper", clean=False, expiry=600, session_present=present)
+        alone.close_peers()
+        assert alone.stop() == 0
+        assert "cluster.left" in alone.log_tail()
+        again = node(directory, "n1", name)
+        again.spawn()
+        assert again.wait() == ExitCode.UNAVAILABLE
+        assert "has state of its own" in again.log_tail()

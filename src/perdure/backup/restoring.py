@@ -1,4 +1,9 @@
-"""Restores a backup into an empty data directory."""
+"""Restores a backup into an empty data directory.
+
+A node's backup is exact: started as a node it goes on in the log, which has what the backup lacks,
+and its sessions must be those of all other nodes. Any other begins anew with its clients, and is
+not the directory that was backed up (``notes.RESTORED``).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ import msgspec
 
 from perdure.backup.filling import filling
 from perdure.backup.manifest import BackupManifest
+from perdure.backup.nodes import forget_log, is_node, note_restored
 from perdure.backup.place import Place, RateLimiter
 from perdure.backup.rewinding import NOTHING_CUT, Rewound, rewind
 from perdure.backup.strangers import estrange_sessions
@@ -27,6 +33,7 @@ class Restored(msgspec.Struct, frozen=True):
         position: everything up to this offset is there.
         messages, sessions, retained: counts.
         rewound: what was cut off behind an earlier position.
+        is_node: it goes on in the log of its cluster; its sessions were left as they are.
     """
 
     backup: str
@@ -35,6 +42,7 @@ class Restored(msgspec.Struct, frozen=True):
     sessions: int
     retained: int
     rewound: Rewound
+    is_node: bool = False
 
 
 def restore(
@@ -75,11 +83,19 @@ def restore(
         for file in manifest.files:
             with contextlib.closing(place.read(file.object_name)) as pieces:
                 target.write_checked(file, _counted(pieces, limiter))
-        rewound = _rewound(target.path, config, at) if 0 < at < manifest.position else NOTHING_CUT
+        is_cut = 0 < at < manifest.position
+        rewound = _rewound(target.path, config, at) if is_cut else NOTHING_CUT
         with contextlib.closing(RocksDatabase.open(target.path, config=config)) as database:
-            sessions = estrange_sessions(
-                database, lambda done: progress("sessions", done, manifest.sessions)
-            )
+            if is_cut:
+                forget_log(database)
+            goes_on = is_node(database)
+            sessions = database.marks.session_count
+            if not goes_on:
+                sessions = estrange_sessions(
+                    database, lambda done: progress("sessions", done, manifest.sessions)
+                )
+            note_restored(database, manifest.id, at if is_cut else 0)
+            database.sync()
             result = Restored(
                 backup=manifest.id,
                 position=at or manifest.position,
@@ -87,6 +103,7 @@ def restore(
                 sessions=sessions,
                 retained=database.retained_count,
                 rewound=rewound,
+                is_node=goes_on,
             )
         progress("check", 0, 0)
         target.check(config)

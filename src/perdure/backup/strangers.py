@@ -38,10 +38,11 @@ def estrange_sessions(database: RocksDatabase, progress: Callable[[int], None]) 
     Returns:
         How many sessions there are.
     """
-    return asyncio.run(_estrange(database, progress))
+    return asyncio.run(estrange(database, progress))
 
 
-async def _estrange(database: RocksDatabase, progress: Callable[[int], None]) -> int:
+async def estrange(database: RocksDatabase, progress: Callable[[int], None]) -> int:
+    """As ``estrange_sessions``, where a loop runs."""
     count = 0
     batch = Batch()
     async for record in database.sessions():

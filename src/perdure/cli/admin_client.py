@@ -15,7 +15,7 @@ from perdure.admin.problems import Problem
 from perdure.admin.table import operation_of
 from perdure.admin.wire import Answer, Ask, encode_line
 from perdure.cli.contexts import selected
-from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.cli.exit_codes import MAY_BE_DONE, CommandFailed, ExitCode
 from perdure.observe.admin_socket import SOCKET_NAME, socket_address
 
 R = TypeVar("R")
@@ -78,6 +78,8 @@ class SocketExchange:
         try:
             self._socket.sendall(encode_line(Ask(name, msgspec.Raw(request))))
             line = self._lines.readline()
+        except TimeoutError as error:
+            raise _silent(error, hint=MAY_BE_DONE) from error
         except OSError as error:
             raise _silent(error) from error
         if not line.endswith(b"\n"):
@@ -193,7 +195,7 @@ class AdminClient:
             request = msgspec.structs.replace(request, cursor=page.next_cursor)
 
 
-def _silent(error: OSError) -> CommandFailed:
+def _silent(error: OSError, hint: str = "") -> CommandFailed:
     return CommandFailed(
-        f"the broker does not answer: {error.strerror or error}", ExitCode.UNAVAILABLE
+        f"the broker does not answer: {error.strerror or error}", ExitCode.UNAVAILABLE, hint=hint
     )

@@ -33,7 +33,8 @@ def init(to: str | None, anew: bool, no_progress: bool, config: Config, out: Out
     """Verify that a single broker's directory can be a cluster's first node.
 
     The broker must be stopped. Its state is the cluster's first checkpoint: start this node first,
-    and let the others join it, or restore the backup on each of them.
+    and let the others join it. Or restore the backup on all of them, this one too: clients begin
+    anew then.
 
     \b
     Examples:
@@ -42,9 +43,10 @@ def init(to: str | None, anew: bool, no_progress: bool, config: Config, out: Out
     """
     refuse_server(config.storage)
     data = database_directory(config.storage)
+    from perdure.backup.nodes import is_node as reads_log
     from perdure.backup.places import open_place
     from perdure.backup.taking import take_backup
-    from perdure.storage.notes import LOG_IDENTITY
+    from perdure.server.bans import read_bans
     from perdure.storage.rocksdb.inspection import has_owner, inspect
     from perdure.storage.rocksdb.store import RocksDatabase
 
@@ -61,7 +63,7 @@ def init(to: str | None, anew: bool, no_progress: bool, config: Config, out: Out
         )
     database = RocksDatabase.open(data, config=config.storage.rocksdb, read_only=True)
     try:
-        is_node = any(key != LOG_IDENTITY for key, _ in database.notes())
+        is_node = reads_log(database)
         position = database.last_offset
         sessions = database.marks.session_count
     finally:
@@ -96,18 +98,26 @@ def init(to: str | None, anew: bool, no_progress: bool, config: Config, out: Out
         }
     )
     click.echo("start it as the first node, and let the others join it", err=True)
+    own = len(read_bans(config))
+    if own:
+        click.echo(
+            f"its file of bans ({own}) stays this node's own: give it to the other nodes too",
+            err=True,
+        )
 
 
 def _forget_log(data: Path, config: Config) -> None:
-    """Have a directory that was a node's begin a log: what it is called for its readers stays."""
-    from perdure.storage.batch import Batch
-    from perdure.storage.notes import LOG_IDENTITY
+    """Have a directory that was a node's begin a log."""
+    from perdure.backup.nodes import forget_log, is_restored
+    from perdure.backup.strangers import estrange_sessions
     from perdure.storage.rocksdb.store import RocksDatabase
 
     database = RocksDatabase.open(data, config=config.storage.rocksdb)
     try:
-        gone = [(key, None) for key, _ in database.notes() if key != LOG_IDENTITY]
-        database.apply(Batch(), gone)
+        if is_restored(database):
+            # What its clients remember is later, and no log brings it there any more.
+            estrange_sessions(database, lambda _: None)
+        forget_log(database)
         database.sync()
     finally:
         database.close()

@@ -42,6 +42,13 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+MAY_BE_DONE: Final = (
+    "what was asked for may still be done; perdure status tells what the broker waits for, as a "
+    "node does whose Kafka is away"
+)
+"""The hint of a command that was asked, and got no answer in time."""
+
+
 @final
 class CommandFailed(PerdureError):
     """A command cannot do what was asked; says with which exit code to end."""

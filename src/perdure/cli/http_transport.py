@@ -15,7 +15,7 @@ from perdure.admin.problems import Problem
 from perdure.admin.table import OPERATIONS
 from perdure.admin.wire import ANSWER_BYTES_MAX
 from perdure.cli.contexts import Context
-from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.cli.exit_codes import MAY_BE_DONE, CommandFailed, ExitCode
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _UNAUTHORIZED: Final = 401
@@ -84,14 +84,18 @@ class HttpTransport:
     def _send(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]
     ) -> tuple[int, bytes]:
+        hint = ""
         try:
             self._connection.request(method, path, body=body, headers=headers)
+            hint = MAY_BE_DONE
             response = self._connection.getresponse()
             answer = response.read(ANSWER_BYTES_MAX + 1)
         except ssl.SSLError as error:
             raise self._away(
                 f"{error.reason}; its authority is --ca-file of the context"
             ) from error
+        except TimeoutError as error:
+            raise self._away("timed out", hint=hint) from error
         except (OSError, http.client.HTTPException) as error:
             raise self._away(str(error) or type(error).__name__) from error
         if len(answer) > ANSWER_BYTES_MAX:
@@ -108,8 +112,10 @@ class HttpTransport:
             hint = "its key is wrong or was revoked: perdure context add"
         return Problem(found.code, found.message, hint, found.details)
 
-    def _away(self, why: str) -> CommandFailed:
-        return CommandFailed(f"{self._context.url} does not answer: {why}", ExitCode.UNAVAILABLE)
+    def _away(self, why: str, hint: str = "") -> CommandFailed:
+        return CommandFailed(
+            f"{self._context.url} does not answer: {why}", ExitCode.UNAVAILABLE, hint=hint
+        )
 
 
 def _text(value: Any) -> str:

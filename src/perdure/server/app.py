@@ -43,6 +43,7 @@ from perdure.server.failures import TaskWatch, loop_failures
 from perdure.server.forwarders_part import make_forwarders
 from perdure.server.greeting import greeting, say_build
 from perdure.server.http_part import HttpPart
+from perdure.server.left_cluster import leave_cluster
 from perdure.server.lifecycle import Job, Lifecycle, Part, Reload
 from perdure.server.listeners import (
     certificate_listeners,
@@ -240,7 +241,9 @@ async def _open_store(config: Config, engine: EngineFactory) -> Store:
         return await open_cluster(config, engine=engine)
     if config.storage.traits.is_server:
         return await open_remote(config)
-    return open_embedded(config, engine=engine)
+    database = open_embedded(config, engine=engine)
+    await leave_cluster(database)
+    return database
 
 
 def _broker(

@@ -12,3 +12,7 @@ Note: TypeAlias = tuple[bytes, bytes | None]
 
 LOG_IDENTITY: Final = b"i"
 """Of a store that is a node's: what tells its log from every other, the same on all nodes."""
+
+RESTORED: Final = b"r"
+"""Of a store that a backup was restored into, until it is a node's that has read on to the end of
+its log: eight bytes that tell what was restored. Its own business, not the log's."""

@@ -18,6 +18,7 @@ from perdure.backup import filling
 from perdure.backup.fetching import PATH, fetch_checkpoint
 from perdure.backup.manifest import decode_manifest, encode_manifest
 from perdure.backup.stream import MANIFEST, checkpoint_stream, take_stream
+from perdure.broker.auth.bans import BanFile, make_ban
 from perdure.cli.main import run
 from perdure.errors import ConfigError, PerdureError, StorageCorrupt, StorageUnavailable
 from perdure.model import Cursor
@@ -210,9 +211,14 @@ def test_init_and_join_by_command(
     assert "a broker runs" in capsys.readouterr().err
     database.close()
     assert run([*init, "--to", str(tmp_path / "b")]) == 0
-    made = json.loads(capsys.readouterr().out)
+    shown = capsys.readouterr()
+    assert "bans" not in shown.err
+    made = json.loads(shown.out)
     assert (made["position"], made["sessions"]) == (NOW_US, 1)
     assert made["backup"]
+    BanFile(data / "bans").add(make_ban("client_id", "villain"), now_us=NOW_US)
+    assert run(init) == 0
+    assert "bans (1) stays this node's own" in capsys.readouterr().err
     peer.body = stream_of(data)
     join = ["cluster", "join", "--from", url(peer), "--data", str(tmp_path / "n2"), "--json"]
     assert run(join) == 64

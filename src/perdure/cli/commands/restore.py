@@ -120,6 +120,11 @@ def _promises(restored: Restored, data: Path, *, is_cut: bool) -> Iterator[str]:
         f"{restored.messages} messages, {restored.sessions} sessions, "
         f"{restored.retained} retained messages, up to {until}"
     )
+    if restored.is_node:
+        yield "It is a node's: started as one it goes on in the log of its cluster, which has what"
+        yield "came later. Its sessions begin anew if it is started without that, or if"
+        yield "`perdure cluster init --anew` has it begin another log."
+        return
     yield f"What was acknowledged up to {until} is there; what came later is not."
     yield "Every session has its subscriptions and gets what it was owed then, in order; what its"
     yield "client acknowledged after that comes again, with DUP. Clients are told: the next CONNACK"

@@ -112,6 +112,11 @@ class MemoryDatabase:
         """What was noted, by key."""
         return sorted(self._live.notes.items())
 
+    @property
+    def has_sessions(self) -> bool:
+        """Whether there is any session."""
+        return bool(self._live.sessions)
+
     def group_turn(self, group_key: str) -> int:
         """The turn of a group's record; 0 = there is no such group."""
         group = self._live.groups.get(group_key)

@@ -14,6 +14,7 @@ from typing import Final
 from perdure.model import InboxEntry
 from perdure.model.reserved import RESERVED
 from perdure.storage.codec import encode_cursor, encode_entry, encode_record, encode_retained
+from perdure.storage.notes import RESTORED
 from perdure.storage.ordered.local import Local
 
 _PAGE: Final = 1000
@@ -39,6 +40,8 @@ async def digest(local: Local) -> str:
 async def _parts(local: Local) -> AsyncIterator[bytes]:
     yield local.last_offset.to_bytes(8, "big")
     for key, value in local.notes():
+        if key == RESTORED:
+            continue
         yield key
         yield value
     async for record in local.sessions():

@@ -37,6 +37,11 @@ class Local(Database, Protocol):
         """Everything that was noted, by key."""
         ...
 
+    @property
+    def has_sessions(self) -> bool:
+        """Whether there is any session."""
+        ...
+
     def rewind_offsets(self) -> None:
         """Forget offsets that were given and whose batch was not applied."""
         ...

@@ -115,6 +115,7 @@ class Replica(ReadThrough):
             self._own.begin(log, self.peers.incarnation)
             self._own.submit(acts=self._entrance())
             await self._until(lambda: self.is_member)
+            self.view.has_read_on()
             self._is_open = True
         except BaseException:
             await log.close()

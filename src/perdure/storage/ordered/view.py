@@ -31,7 +31,7 @@ from perdure.errors import LogTruncated, StorageCorrupt
 from perdure.storage.batch import Batch, give_offsets
 from perdure.storage.batch_codec import decode, placed_at
 from perdure.storage.fencing import silence
-from perdure.storage.notes import LOG_IDENTITY, Note
+from perdure.storage.notes import LOG_IDENTITY, RESTORED, Note
 from perdure.storage.operations import (
     DeleteAwaitingRelease,
     DeleteRetained,
@@ -201,8 +201,10 @@ class View:
         known: list[Member] = []
         self._placed, self._parts = {}, {}
         self.local.rewind_offsets()
-        self.base = self.local.last_offset
-        is_new = True
+        # A message is not all that there may be.
+        has_more = self.local.has_sessions or self.local.retained_count > 0
+        self.base = self.local.last_offset or int(has_more)
+        is_new, restored = True, 0
         for key, value in self.local.notes():
             kind, rest = key[:1], key[1:]
             if kind == _COME_TO:
@@ -210,6 +212,8 @@ class View:
                 self.base, is_new = 0, False
             elif kind == LOG_IDENTITY:
                 self.identity = value.decode()
+            elif kind == RESTORED:
+                restored = _NUMBER.unpack(value)[0]
             elif kind == _MEMBER:
                 known.append(msgspec.msgpack.decode(value, type=Member))
             elif kind == _PLACED:
@@ -221,10 +225,18 @@ class View:
                 self._parts.setdefault(rest[: -1 - _NUMBER.size].decode(), {})[number] = value
             else:
                 raise StorageCorrupt(f"a note {key!r} of unknown kind")
+        if is_new:
+            # Other sessions than those of the directory that was backed up there.
+            self.base += restored
         if is_new and self.identity:
             # It was of another log, whose readers this one is to have.
             self.database, self.identity = self.identity, ""
         self.members = Members(known, now_us)
+
+    def has_read_on(self) -> None:
+        """This node has come to the log's end: what it was restored from counts no more."""
+        if any(key == RESTORED for key, _ in self.local.notes()):
+            self.local.apply(Batch(), [(RESTORED, None)])
 
     def gather(self, entry: LogRecord, record: Record, done: list[Applied]) -> None:
         """Take the next record: it is applied, or waits for those behind it, or for ``flush``.

@@ -293,6 +293,11 @@ class RocksDatabase(ReadSide):
         for client_id, low in expansion.inbox_low.items():
             self._floors.put(client_id, low)
 
+    @property
+    def has_sessions(self) -> bool:
+        """Whether there is any session."""
+        return self.marks.session_count > 0
+
     def notes(self) -> list[tuple[bytes, bytes]]:
         """What was noted, by key."""
         rows = self._handle.use().items(META, keys.NOTE, prefix_end(keys.NOTE))
