@@ -113,7 +113,8 @@ def test_what_is_copied_is_filtered_as_the_list_is(scene: Scene, page: Any) -> N
     page.goto(f"{scene.url}/ui/sessions")
     assert page.get_by_role("button", name="Copy as CLI").count() == 1
     page.get_by_label("Client id", exact=True).fill("mp-3")
-    page.wait_for_function("document.querySelectorAll('#rows tbody tr').length === 1")
+    page.wait_for_url(re.compile("client_id=mp-3"))
+    page.locator("#copies [data-copy$='--contains=mp-3']").wait_for()
     cli = page.get_by_role("button", name="Copy as CLI")
     assert cli.get_attribute("data-copy") == "perdure sessions list --contains=mp-3"
     curl = page.get_by_role("button", name="Copy as curl").get_attribute("data-copy-curl")
@@ -560,5 +561,5 @@ def test_a_page_names_other_parts_when_it_shows_others(scene: Scene, page: Any) 
     page.get_by_role("button", name="Stop").click()
     page.get_by_text("ended; ").wait_for()
     # There is nothing to keep any more.
-    page.wait_for_function("!document.querySelector('[data-keep]')")
+    wait_until(lambda: page.locator("[data-keep]").count() == 0)
     wait_until(lambda: page.evaluate("1") == 1 and opened[-1].endswith("/ui/live"))

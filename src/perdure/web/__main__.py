@@ -9,6 +9,7 @@ events for the broker's log, a line of JSON each.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import math
@@ -186,9 +187,7 @@ def main() -> None:
     """Run the process."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    if hasattr(os, "nice"):
-        # Where there are too few cores for all, the broker's acknowledgements come first.
-        os.nice(NICENESS)
+    _step_back()
     # What it has to say goes through the broker's log.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)
     lines = _lines(sys.stdin.fileno())
@@ -206,6 +205,16 @@ def main() -> None:
     threading.Thread(target=follow, name="parent", daemon=True).start()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(serve(settings, stopping))
+
+
+def _step_back() -> None:
+    """Where there are too few cores for all, the broker's acknowledgements come first: it has the
+    larger share, and what wakes this process up does not interrupt it."""
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
+    if hasattr(os, "sched_setscheduler"):
+        with contextlib.suppress(OSError):  # a container may not let it
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _lines(descriptor: int) -> Iterator[bytes]:

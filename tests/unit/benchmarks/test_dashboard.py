@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("httpx")
 
+from benchmarks.dashboard import pages
 from benchmarks.dashboard.measure import checks_of
-from benchmarks.dashboard.tabs import paths, typed
+from benchmarks.dashboard.tabs import PAGES, page_path, paths, typed
 
 
 def stretch(times: float, cpu: float) -> dict[str, Any]:
@@ -43,3 +44,23 @@ def test_each_stretch_is_compared_with_the_one_without_tabs_of_its_round() -> No
 def test_pages_are_those_of_a_client_whatever_its_name() -> None:
     assert paths("a/b")["session"] == "/ui/sessions/a%2Fb"
     assert typed("z", 101) == "z01"
+
+
+def test_a_page_costs_what_all_three_spend_beyond_a_stretch_without() -> None:
+    without = {"broker": 7.0, "http": 0.2, "browser": 0.1}
+    rounds = [
+        {pages.NONE: without, "session": {"broker": 7.1, "http": 0.3, "browser": browser}}
+        for browser in (0.5, 0.6, 2.1)
+    ]
+    (found,) = pages.checks_of(rounds)
+    assert found.what == "an open tab, session"
+    assert (found.found, found.low, found.high) == (0.7, 0.6, 2.2)
+    assert found.is_met
+
+
+def test_a_page_is_opened_by_its_name() -> None:
+    assert page_path("session", "z00", "a/b") == "/ui/sessions/a%2Fb"
+    assert page_path("sleeper", "z00", "a/b") == "/ui/sessions/z0000000"
+    assert page_path("overview", "z", "a") == "/ui/"
+    assert page_path("slow", "z", "a") == "/ui/slow"
+    assert len(set(PAGES)) == len(PAGES)

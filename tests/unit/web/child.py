@@ -98,6 +98,11 @@ class WebProcess:
         assert self._process is not None
         return os.getpriority(os.PRIO_PROCESS, self._process.pid)
 
+    def policy(self) -> int:
+        """How the system schedules it."""
+        assert self._process is not None
+        return os.sched_getscheduler(self._process.pid)
+
     def signal(self, number: int) -> None:
         """Send it a signal."""
         assert self._process is not None

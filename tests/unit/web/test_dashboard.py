@@ -41,6 +41,14 @@ def test_numbers_are_for_people() -> None:
     assert formats.number(None) == formats.size(None) == formats.span(None) == "–"
     assert "in 2" in formats.moment(2_000_001, 1)
     assert formats.moment(1 << 62, 0) == "–"
+    at_us = 1_795_750_515_566_646
+    assert formats.moment(at_us, at_us + 90_000_000) == (
+        '<time datetime="2026-11-27T03:35:15.566Z" title="2026-11-27 03:35:15 UTC" '
+        'data-at="1795750515566">1\u2009min 30\u2009s ago</time>'
+    )
+    assert str(formats.moment(at_us, 0, has_words=False)).endswith(
+        'data-at="1795750515566"></time>'
+    )
     assert formats.query({"a": "", "b": "x/y"}, c=None) == "?b=x%2Fy"
     assert formats.segment("a/b c#") == "a%2Fb%20c%23"
 

@@ -34,6 +34,7 @@ def test_it_serves_through_signals_and_ends_with_its_parent(
     with WebProcess(tmp_path / "db") as process:
         assert get(process, f"{API}/version")[0] == 200
         assert process.niceness() == min(os.getpriority(os.PRIO_PROCESS, 0) + 5, 19)
+        assert process.policy() == os.SCHED_BATCH
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             process.signal(number)
         assert get(process, LOG_PATH)[0] == 200

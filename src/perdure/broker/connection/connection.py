@@ -260,7 +260,7 @@ class Connection(EndingConnection):
         waits for the disk) keeps that part alone, and the collector has nothing to find. Two
         thousand connections in a minute were a walk through all that they had left."""
         nobody = self._parts.nobody
-        if nobody is None:
+        if not isinstance(nobody, Connection):
             nobody = self._parts.nobody = _closed_connection(self._parts)
         session = self.session
         if session is not None and session.connection is self:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perdure.broker.connection.ending import EndingParts
+from perdure.broker.connection.ending import EndingConnection, EndingParts
 
 if TYPE_CHECKING:
-    from perdure.broker.connection.connection import Connection
     from perdure.broker.connection.control_packets import ControlPackets
     from perdure.broker.connection.inbound_frames import InboundFrames
     from perdure.broker.connection.publish_refusals import PublishRefusals
@@ -21,7 +20,7 @@ class ConnectionParts(EndingParts):
 
     control_packets: ControlPackets
     inbound_frames: InboundFrames
-    nobody: Connection | None
+    nobody: EndingConnection | None
     """Stands where connections are that are gone; made with the first that goes."""
     publish_path: PublishPath
     refusals: PublishRefusals

@@ -569,7 +569,7 @@ def test_nobody_keeps_what_comes_after_the_end() -> None:
     one.cut()
     other.cut()
     nobody = sim.live.services.nobody
-    assert nobody is not None
+    assert isinstance(nobody, Connection)
     assert nobody.is_closed
     nobody.inbound_gate.put_back([Pingreq()])
     assert not nobody.inbound_gate.keeps_any
