@@ -23,7 +23,13 @@ class RocksdbConfig(Section, frozen=True):
         int, about("Memory for writes not yet in a table file.", unit="bytes", ge=1 * MIB)
     ] = 32 * MIB
     block_cache_bytes: Annotated[
-        int, about("Memory for blocks read from table files.", unit="bytes", ge=1 * MIB)
+        int,
+        about(
+            "Memory for blocks read from table files; what writes need beyond a quarter of "
+            "`write_buffer_bytes` is taken from it for as long.",
+            unit="bytes",
+            ge=1 * MIB,
+        ),
     ] = 32 * MIB
     tail_messages: Annotated[
         int, about("Recent messages kept in memory for fresh reads.", ge=0)
@@ -33,7 +39,7 @@ class RocksdbConfig(Section, frozen=True):
         about(
             "Bytes of recent messages kept in memory, with their properties.", unit="bytes", ge=0
         ),
-    ] = 16 * MIB
+    ] = 8 * MIB
     max_open_files: Annotated[int, about("Table files held open; -1 = all.", ge=-1)] = 512
     learn_thresholds: Annotated[
         tuple[int, ...],

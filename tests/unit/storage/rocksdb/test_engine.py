@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,3 +169,22 @@ def test_prefix_end() -> None:
     assert prefix_end(b"a") == b"b"
     assert prefix_end(b"a\xff\xff") == b"b"
     assert b"x\xff" < prefix_end(b"x") <= b"y"
+
+
+def test_blocks_and_writes_have_one_bound(path: Path) -> None:
+    """What is written and not yet in a table file is taken from what blocks may have."""
+    config = RocksdbConfig(write_buffer_bytes=8 * 2**20, block_cache_bytes=4 * 2**20)
+    engine = Engine(path, config)
+    try:
+        used = engine._cache.get_usage
+        empty, chance = used(), random.Random(1)
+        for number in range(10):
+            engine.write([STATE, b"%d" % number, chance.randbytes(2**18)])
+        assert used() - empty >= 10 * 2**18
+        for number in range(10, 100):
+            engine.write([STATE, b"%d" % number, chance.randbytes(2**18)])
+        for number in range(100):
+            assert engine.get(STATE, b"%d" % number) is not None
+        assert used() <= config.block_cache_bytes + config.write_buffer_bytes
+    finally:
+        engine.close()
