@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from perdure.backup.strangers import estrange
 from perdure.storage.batch import Batch
 from perdure.storage.notes import LOG_IDENTITY, RESTORED
 from perdure.storage.rocksdb.store import RocksDatabase
@@ -22,8 +23,16 @@ def is_restored(database: RocksDatabase) -> bool:
     return any(key == RESTORED for key, _ in database.notes())
 
 
+async def leave(database: RocksDatabase) -> None:
+    """Let it be a node's no more, whatever comes of it."""
+    if is_restored(database):
+        # What its clients remember is later, and no log brings it there any more.
+        await estrange(database, lambda _: None)
+    forget_log(database)
+
+
 def forget_log(database: RocksDatabase) -> None:
-    """Let it be a node's no more: what it is called for its readers stays."""
+    """Let it have read no log: what it is called for its readers stays."""
     database.apply(Batch(), [(key, None) for key, _ in database.notes() if key not in _OWN])
 
 

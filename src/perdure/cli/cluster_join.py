@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -108,16 +109,12 @@ def init(to: str | None, anew: bool, no_progress: bool, config: Config, out: Out
 
 def _forget_log(data: Path, config: Config) -> None:
     """Have a directory that was a node's begin a log."""
-    from perdure.backup.nodes import forget_log, is_restored
-    from perdure.backup.strangers import estrange_sessions
+    from perdure.backup.nodes import leave
     from perdure.storage.rocksdb.store import RocksDatabase
 
     database = RocksDatabase.open(data, config=config.storage.rocksdb)
     try:
-        if is_restored(database):
-            # What its clients remember is later, and no log brings it there any more.
-            estrange_sessions(database, lambda _: None)
-        forget_log(database)
+        asyncio.run(leave(database))
         database.sync()
     finally:
         database.close()

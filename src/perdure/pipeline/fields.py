@@ -85,7 +85,7 @@ def look(payloads: Any, reserved: Collection[str]) -> dict[str, list[Any]]:
 def _json(payload: bytes) -> object:
     try:
         return _decoder.decode(payload)
-    except (ValueError, UnicodeDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return None
 
 

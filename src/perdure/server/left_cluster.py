@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.backup.nodes import forget_log, is_node, is_restored
-from perdure.backup.strangers import estrange
+from perdure.backup.nodes import is_node, leave
 from perdure.observe.logs import get_logger
 from perdure.storage.contract import Database
 from perdure.storage.rocksdb.store import RocksDatabase
@@ -19,10 +18,7 @@ async def leave_cluster(database: Database) -> None:
     """
     if not isinstance(database, RocksDatabase) or not is_node(database):
         return
-    if is_restored(database):
-        # What its clients remember is later, and no log brings it there.
-        await estrange(database, lambda _: None)
-    forget_log(database)
+    await leave(database)
     log.warning(
         "cluster.left",
         hint="as a node again it needs an empty directory: perdure cluster join; as the first of "

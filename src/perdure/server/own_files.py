@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from perdure.broker.auth.key_file import KEY_BYTES, KEY_FILE
+from perdure.broker.auth.key_file import KEY_FILE, wrong_size
 from perdure.forwarders.origin import ORIGIN_FILE
 from perdure.identity.file import FILE_NAME as IDENTITY_FILE
 from perdure.identity.file import damage_of
@@ -21,9 +21,9 @@ def damaged_files(directory: Path) -> Iterator[Finding]:
     """Files that a broker would refuse to start with; beside one, too."""
     for name in (KEY_FILE, ORIGIN_FILE):
         path = directory / name
-        if path.exists() and path.stat().st_size != KEY_BYTES:
-            text = f"it has {path.stat().st_size} bytes, and a key has {KEY_BYTES}"
-            yield Finding(name, "", text)
+        problem = wrong_size(path.stat().st_size) if path.exists() else ""
+        if problem:
+            yield Finding(name, "", problem)
     problem = damage_of(directory)
     if problem:
         yield Finding(IDENTITY_FILE, "", f"it cannot be read ({problem}): users, keys and logins")

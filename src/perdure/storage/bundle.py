@@ -136,8 +136,7 @@ def extent(value: bytes) -> tuple[int, int]:
     if value[1] & codec.EXTENDED:
         if size < codec.EXTENDED_SIZE:
             return 0, 0
-        properties = value[20] << 24 | value[21] << 16 | value[22] << 8 | value[23]
-        body += codec.EXTENDED_SIZE - codec.PLAIN_SIZE + properties
+        body += codec.EXTENDED_SIZE - codec.PLAIN_SIZE + codec.uint32_at(value, 20)
     if value[0] == codec.VERSION:
         return (1, size - body) if body <= size else (0, 0)
     if value[0] != KIND or body + _COUNT.size > size:

@@ -251,16 +251,21 @@ def encode_cursor(cursor: Cursor) -> bytes:
     return head + struct.pack(f">{len(distances)}I", *distances)
 
 
+def uint32_at(value: bytes, at: int) -> int:
+    """A number of four bytes that stands at a place.
+
+    Compiled, bytes by themselves cost a tenth of a slice and a call.
+    """
+    return value[at] << 24 | value[at + 1] << 16 | value[at + 2] << 8 | value[at + 3]
+
+
 def is_cursor(value: bytes, start: int, end: int) -> bool:
     """Whether there is a cursor between two places of some bytes, which ``decode_cursor`` takes."""
     at = start + _CURSOR_COUNTS_AT
     if end - start < _CURSOR.size or end > len(value) or value[start] != VERSION:
         return False
-    counts = 0
-    for _ in range(2):
-        counts += value[at] << 24 | value[at + 1] << 16 | value[at + 2] << 8 | value[at + 3]
-        at += 4
-    return end - at == 4 * counts
+    counts = uint32_at(value, at) + uint32_at(value, at + 4)
+    return end - start - _CURSOR.size == 4 * counts
 
 
 def decode_cursor(value: bytes) -> Cursor:

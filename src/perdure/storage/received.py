@@ -21,10 +21,9 @@ from perdure.storage.batch_codec import (
     VERSION,
     run_at,
     speak_at,
-    uint32_at,
 )
 from perdure.storage.batch_places import GivenOffsets
-from perdure.storage.codec import is_cursor
+from perdure.storage.codec import is_cursor, uint32_at
 from perdure.storage.operation_codec import (
     DECODERS,
     DELETE_AWAITING,

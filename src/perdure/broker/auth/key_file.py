@@ -40,8 +40,12 @@ def load_or_create_key(path: Path, fresh: bytes) -> bytes:
         key = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot use key file {path}: {error.strerror}") from error
-    if len(key) != KEY_BYTES:
-        raise StorageCorrupt(
-            f"{path} is damaged: it has {len(key)} bytes, and a key has {KEY_BYTES}", hint=KEY_HINT
-        )
+    problem = wrong_size(len(key))
+    if problem:
+        raise StorageCorrupt(f"{path} is damaged: {problem}", hint=KEY_HINT)
     return key
+
+
+def wrong_size(size: int) -> str:
+    """Why a file of so many bytes is no key; empty = it may be one."""
+    return "" if size == KEY_BYTES else f"it has {size} bytes, and a key has {KEY_BYTES}"

@@ -31,7 +31,7 @@ from perdure.broker.connection.inbound_gate import InboundGate
 from perdure.broker.connection.qos_flow import QosFlow
 from perdure.broker.connection.refusal_log import foreign
 from perdure.broker.delivery.sender import Sender
-from perdure.broker.runtime.stream import PeerInfo
+from perdure.broker.runtime.stream import NoStream, PeerInfo
 from perdure.broker.runtime.turn_budget import BULK_BYTES, FEW, SLICE, Beginning, FanOut
 from perdure.errors import MqttError
 from perdure.limits import CONNECT_HEAD_BYTES
@@ -429,36 +429,8 @@ class Connection(EndingConnection):
             self.fail(failure)
 
 
-@final
-class _NoStream:
-    """The stream of a connection that is gone."""
-
-    def write(self, data: bytes) -> None:
-        """Nobody reads it."""
-
-    def close(self) -> None:
-        """It is."""
-
-    def abort(self) -> None:
-        """It is closed."""
-
-    def pause_reading(self) -> None:
-        """Nothing comes."""
-
-    def resume_reading(self) -> None:
-        """Nothing comes."""
-
-    def write_buffer_size(self) -> int:
-        """Nothing is kept."""
-        return 0
-
-    def has_ended(self) -> bool:
-        """It has."""
-        return True
-
-
 def _closed_connection(parts: ConnectionParts) -> Connection:
     """A connection that never was one."""
-    made = Connection(parts, _NoStream(), PeerInfo("", "", "", 0, loopback=False))
+    made = Connection(parts, NoStream(), PeerInfo("", "", "", 0, loopback=False))
     made.retire()
     return made

@@ -16,15 +16,17 @@ is as large as the message before it must never seem larger."""
 
 @final
 class RetainedMark:
-    """What was let in when it was made, to come back to.
+    """What was let in of a batch, and may not be written yet.
 
-    Args:
-        batch: the open one.
-        sizes: by topic; 0 = it is cleared.
-        count, size: of what they change.
+    Attributes:
+        batch: the open one; None = nothing was let in so far.
+        sizes: by topic, bytes; 0 = it is cleared.
+        count, size: by how much it changes what there is, messages and bytes.
     """
 
-    def __init__(self, batch: Batch | None, sizes: dict[str, int], count: int, size: int) -> None:
+    def __init__(
+        self, batch: Batch | None, sizes: dict[str, int], count: int = 0, size: int = 0
+    ) -> None:
         self.batch = batch
         self.sizes = sizes
         self.count: int = count
@@ -41,11 +43,7 @@ class RetainedRoom:
 
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
-        # What was let in and may not be written yet.
-        self._batch: Batch | None = None
-        self._sizes: dict[str, int] = {}
-        self._count: int = 0
-        self._bytes: int = 0
+        self._open = RetainedMark(None, {})
 
     def refuses(self, topic: str, payload: bytes, properties: bytes) -> str:
         """Whether a quota leaves no room for a retained message; else its room is taken.
@@ -61,39 +59,32 @@ class RetainedRoom:
         count_max, bytes_max = limits.retained_messages_max, limits.retained_bytes_max
         if not count_max and not bytes_max:
             return ""
-        batch = core.committer.batch
-        if batch is not self._batch:
+        if core.committer.batch is not self._open.batch:
             # What was let in before has been written, and the database counts it.
-            self._batch = batch
-            self._sizes = {}
-            self._count = self._bytes = 0
-        known = self._sizes.get(topic, -1)
+            self._open = RetainedMark(core.committer.batch, {})
+        let_in = self._open
+        known = let_in.sizes.get(topic, -1)
         old = known if known >= 0 else database.retained_size_of(topic)
-        if not payload:
-            if old:
-                self._let_in(topic, 0, old)
+        size = 0
+        if payload:
+            size = RETAINED_OVERHEAD_BYTES + len(topic.encode()) + len(payload) + len(properties)
+            if not old and count_max and database.retained_count + let_in.count >= count_max:
+                return "limits.retained_messages_max"
+            total = database.retained_bytes + let_in.size + size - old
+            if bytes_max and size > old and total > bytes_max:
+                return "limits.retained_bytes_max"
+        elif not old:
             return ""
-        size = RETAINED_OVERHEAD_BYTES + len(topic.encode()) + len(payload) + len(properties)
-        if not old and count_max and database.retained_count + self._count >= count_max:
-            return "limits.retained_messages_max"
-        total = database.retained_bytes + self._bytes + size - old
-        if bytes_max and size > old and total > bytes_max:
-            return "limits.retained_bytes_max"
-        self._let_in(topic, size, old)
+        let_in.sizes[topic] = size
+        let_in.count += bool(size) - bool(old)
+        let_in.size += size - old
         return ""
 
     def mark(self) -> RetainedMark:
         """To come back to if what is let in from here on is not taken after all."""
-        return RetainedMark(self._batch, dict(self._sizes), self._count, self._bytes)
+        let_in = self._open
+        return RetainedMark(let_in.batch, dict(let_in.sizes), let_in.count, let_in.size)
 
     def back_to(self, mark: RetainedMark) -> None:
         """Forget what was let in since."""
-        self._batch = mark.batch
-        self._sizes = mark.sizes
-        self._count = mark.count
-        self._bytes = mark.size
-
-    def _let_in(self, topic: str, size: int, old: int) -> None:
-        self._sizes[topic] = size
-        self._count += bool(size) - bool(old)
-        self._bytes += size - old
+        self._open = mark

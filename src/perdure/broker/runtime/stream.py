@@ -49,6 +49,34 @@ class ByteStream(Protocol):
 
 
 @final
+class NoStream:
+    """The ``ByteStream`` of a connection that is gone."""
+
+    def write(self, data: bytes) -> None:
+        """Nobody reads it."""
+
+    def close(self) -> None:
+        """It is."""
+
+    def abort(self) -> None:
+        """It is closed."""
+
+    def pause_reading(self) -> None:
+        """Nothing comes."""
+
+    def resume_reading(self) -> None:
+        """Nothing comes."""
+
+    def write_buffer_size(self) -> int:
+        """Nothing is kept."""
+        return 0
+
+    def has_ended(self) -> bool:
+        """It has."""
+        return True
+
+
+@final
 @dataclass(frozen=True, slots=True)
 class PeerInfo:
     """Who is on the other side, and through which listener it came."""

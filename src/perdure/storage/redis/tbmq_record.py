@@ -137,7 +137,7 @@ def decode(
     """
     try:
         read = _decoder.decode(json)
-    except (ValueError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise StorageCorrupt(f"entry {packet_id} is no message of TBMQ: {error}") from error
     is_pubrel = read.packet_type == "PUBREL"
     published_at_us = read.time * _MS_US

@@ -20,7 +20,7 @@ from perdure.errors import StorageError
 from perdure.storage.contract import Finding
 from perdure.storage.rocksdb.directory import LOCK_NAME
 from perdure.storage.rocksdb.manifest import Manifest, forget_files
-from perdure.storage.rocksdb.skipping import Gap, SkippingEngine
+from perdure.storage.rocksdb.skipping import Gap, SkippingEngine, file_number
 from perdure.storage.rocksdb.store import RocksDatabase
 from perdure.storage.rocksdb.survey import Survey, survey
 from perdure.storage.rocksdb.touched import explain
@@ -56,7 +56,7 @@ def inspect(path: Path, config: RocksdbConfig) -> Iterator[Finding]:
                 )
                 break
             except StorageError as error:
-                number = Gap("", b"", b"", error.message).file_number
+                number = file_number(error.message)
                 if found.manifest is not None and number in set(found.manifest.files) - set(lost):
                     lost.append(number)
                     yield _unopened(found.manifest, number, error.message.replace(f"{opened}/", ""))

@@ -38,7 +38,7 @@ from perdure.storage.rocksdb.manifest import (
     read_manifest,
 )
 from perdure.storage.rocksdb.mend import create_missing_tables, mend
-from perdure.storage.rocksdb.skipping import Gap, SkippingEngine
+from perdure.storage.rocksdb.skipping import SkippingEngine, file_number
 from perdure.storage.rocksdb.store import RocksDatabase
 from perdure.storage.rocksdb.survey import Survey, survey
 from perdure.storage.rocksdb.synced import FILE_NAME, unusable
@@ -225,7 +225,7 @@ class Repair:
             try:
                 return SkippingEngine(self.path, self._config)
             except StorageCorrupt as error:
-                number = Gap("", b"", b"", error.message).file_number
+                number = file_number(error.message)
                 file = current_manifest(self.path)
                 manifest = read_manifest(file) if file is not None else None
                 if manifest is not None and number in manifest.files:

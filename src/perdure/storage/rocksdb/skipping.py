@@ -26,6 +26,12 @@ _KEY_BYTES: Final = 32
 _KEY_MAX: Final = (1 << 8 * _KEY_BYTES) - 1
 
 
+def file_number(error: str) -> int:
+    """Of the table file that RocksDB speaks of; 0 = not known."""
+    found = _PLACE.search(error)
+    return int(found[1]) if found else 0
+
+
 class Gap(NamedTuple):
     """A part of a table that cannot be read.
 
@@ -44,8 +50,7 @@ class Gap(NamedTuple):
     @property
     def file_number(self) -> int:
         """Of the table file; 0 = not known."""
-        found = _PLACE.search(self.error)
-        return int(found[1]) if found else 0
+        return file_number(self.error)
 
     @property
     def place(self) -> str:
