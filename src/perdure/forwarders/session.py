@@ -68,9 +68,8 @@ class DurableSession:
 
     def safe_offset(self) -> int:
         """Everything up to here is durable at the broker's level, and may be forwarded."""
-        log_sync = self._core.committer.log_sync
         if self._level > LEVEL_OS:
-            return log_sync.offset
+            return self._core.committer.synced_offset()
         return self._core.database.last_offset
 
     async def open(self, *, start_offset: int) -> None:

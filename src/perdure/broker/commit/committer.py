@@ -307,6 +307,14 @@ class Committer:
         """Move ``log_sync.offset`` past offsets that nothing was written for. False if none."""
         return self.writable and self.log_sync.pass_to(self._written_offset)
 
+    def synced_offset(self) -> int:
+        """Everything in the log up to here is safe against power loss, also what other nodes have
+        written while this one had nothing to write: no sync of its own says so then."""
+        if self.sequences_late and not self.has_submitted and not self.batch.placed:
+            self._written_offset = self._database.last_offset
+            self.catch_up()
+        return self.log_sync.offset
+
     def sync_awaited(self) -> None:
         """Start a sync if somebody waits for what was written just now."""
         sync = self.log_sync
