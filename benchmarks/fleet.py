@@ -193,9 +193,16 @@ def backlog(fleet: Fleet) -> tuple[Phase, int]:
     return phase, fleet.settle()
 
 
-def _settings(*, publishers: int = PUBLISHERS, qos: int = 1, warmup_s: float = 1.0) -> Settings:
+def _settings(
+    *, publishers: int = PUBLISHERS, qos: int = 1, warmup_s: float = 1.0, rate: float = 0.0
+) -> Settings:
     return Settings(
-        scenario="fanin", publishers=publishers, qos=qos, duration_s=4.0, warmup_s=warmup_s
+        scenario="fanin",
+        publishers=publishers,
+        qos=qos,
+        duration_s=4.0,
+        warmup_s=warmup_s,
+        rate=rate,
     )
 
 
@@ -207,6 +214,11 @@ SCENARIOS: Final[dict[str, tuple[str, Settings, Scenario]]] = {
     "qos2": ("a group of ten, QoS 2", _settings(qos=2), ten),
     "slow-readers": ("1 to 1,000, of whom 100 are stuck", _settings(publishers=1), slow_readers),
     "backlog": ("back to 1 M messages under load", _settings(warmup_s=0.0), backlog),
+    "backlog-paced": (
+        "back to 1 M messages under 20,000/s",
+        _settings(warmup_s=0.0, rate=20_000.0),
+        backlog,
+    ),
 }
 
 

@@ -68,3 +68,6 @@ FORWARDER_PREFIX: Final = "$forwarder/"
 
 assert PACKET_ID_MAX == 2**16 - 1
 assert REMAINING_LENGTH_MAX == 128**4 - 1
+
+INFLIGHT_MAX: Final = 1000
+"""Default of ``session.inflight_max``."""

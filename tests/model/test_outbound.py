@@ -25,8 +25,13 @@ from tests.model.machines import MACHINE
 IDS = 65_535
 LEAPS = st.sampled_from([1, 1, 1, 2, 7, IDS - 1, IDS, IDS + 1, 2 * IDS, 3 * IDS])
 """How far a serial number is from the one before, where another broker gave the identifiers."""
-STEP = 10
-"""Offsets of two messages that follow each other differ by this."""
+ROW = 5
+"""So many messages that follow each other have offsets in a row: they are of one commit."""
+
+
+def offset_of(serial: int) -> int:
+    """Offset of a message."""
+    return serial + serial // ROW * 10
 
 
 class Owed:
@@ -36,7 +41,7 @@ class Owed:
         self.serial = serial
         self.placed = placed
         self.qos = qos
-        self.offset = serial * STEP
+        self.offset = offset_of(serial)
         self.message = Message("t", b"%d" % serial, qos, offset=self.offset)
         self.settled = False
         self.released = False
@@ -55,9 +60,17 @@ class OutboundMachine(RuleBasedStateMachine):
         near=st.integers(0, 3),
         back=st.integers(0, 40),
         window=st.integers(1, 12),
+        catch_up=st.integers(0, 30),
         taken_over=st.lists(st.tuples(LEAPS, st.booleans()), max_size=6),
     )
-    def begin(self, near: int, back: int, window: int, taken_over: list[tuple[int, bool]]) -> None:
+    def begin(
+        self,
+        near: int,
+        back: int,
+        window: int,
+        catch_up: int,
+        taken_over: list[tuple[int, bool]],
+    ) -> None:
         """Start just before identifiers wrap, or at the beginning, and maybe with what another
         broker has left: identifiers of its own, with gaps and repeats, PUBREL among them."""
         start = max(0, near * IDS - back)
@@ -69,8 +82,8 @@ class OutboundMachine(RuleBasedStateMachine):
             self.owed.append(owed)
         self.commit_reference()
         halves = tuple(owed.serial for owed in self.owed if owed.released)
-        self.committed = Cursor(start * STEP, start, (), halves, start)
-        self.crash(window=window, expires=False, lowered=False)
+        self.committed = Cursor(offset_of(start), start, (), halves, start)
+        self.crash(window=window, catch_up=catch_up, expires=False, lowered=False)
 
     # What the reference says.
 
@@ -122,13 +135,20 @@ class OutboundMachine(RuleBasedStateMachine):
             if delivery is not None:
                 self.went_out(delivery)
 
-    @rule(count=st.integers(1, 6))
-    def offer_run(self, count: int) -> None:
+    @rule(count=st.integers(1, 20), catches_up=st.booleans())
+    def offer_run(self, count: int, catches_up: bool) -> None:
         first = Owed(self.last_serial() + 1, 1)
-        room = self.outbound.room_for_run(first.offset)
+        inflight = self.outbound.inflight
+        before, runs = inflight.count, len(inflight.runs.runs())
+        room = self.outbound.room_for_run(first.offset, catches_up=catches_up)
         if room <= 0:
             return
-        assert self.outbound.has_room()
+        if before + room > self.window:
+            assert catches_up
+            assert before + room <= self.catch_up
+            assert runs + room <= self.window, "each may be a run of its own"
+        else:
+            assert self.outbound.has_room()
         assert self.outbound.next_packet_id() == first.packet_id
         run = [Owed(first.serial + number, 1) for number in range(min(count, room))]
         self.outbound.offer_run([owed.message for owed in run], (7,))
@@ -218,15 +238,21 @@ class OutboundMachine(RuleBasedStateMachine):
         self.committed = self.outbound.cursor()
         self.commit_reference()
 
-    @rule(window=st.integers(1, 12), expires=st.booleans(), lowered=st.booleans())
-    def crash(self, window: int, expires: bool, lowered: bool) -> None:
+    @rule(
+        window=st.integers(1, 12),
+        catch_up=st.integers(0, 30),
+        expires=st.booleans(),
+        lowered=st.booleans(),
+    )
+    def crash(self, window: int, catch_up: int, expires: bool, lowered: bool) -> None:
         """The cursor that was committed last is all that is left; everything is offered again."""
         cursor = self.committed
         self.restore_reference()
         for owed in self.owed:
             owed.in_flight = owed.waits_for_pubrel = False
         self.window = window
-        self.outbound = Outbound(cursor, window_max=window)
+        self.catch_up = catch_up
+        self.outbound = Outbound(cursor, window_max=window, catch_up_max=catch_up)
         self.resumed_sent = cursor.sent
         for owed in self.owed:
             if owed.serial <= cursor.serial:
@@ -314,7 +340,7 @@ class OutboundMachine(RuleBasedStateMachine):
             return
         outbound = self.outbound
         sent = [d.serial for d in outbound.inflight.values() if d.state == SENT]
-        assert len(sent) <= self.window
+        assert len(sent) <= max(self.window, self.catch_up)
         serials = [d.serial for d in outbound.inflight.values()]
         if serials:
             assert max(serials) - outbound.acked_serial <= IDS
@@ -331,7 +357,7 @@ class OutboundMachine(RuleBasedStateMachine):
         assert cursor.released == tuple(
             owed.serial for owed in beyond if owed.released and not owed.settled
         )
-        assert cursor.offset == (behind[-1].offset if behind else self.start * STEP)
+        assert cursor.offset == (behind[-1].offset if behind else offset_of(self.start))
         assert self.outbound.is_idle() == (not any(not owed.settled for owed in self.owed))
         assert self.outbound.pending_bytes == sum(d.size for d in self.outbound.pending)
 

@@ -127,6 +127,8 @@ class OpenLoop:
 
     def start(self, now_ns: int) -> None:
         """The first message is due now."""
+        for publisher in self._publishers:
+            publisher.remaining = None  # whatever another pacing left
         self._begun_ns = now_ns
         self.tick(now_ns)
 

@@ -55,6 +55,8 @@ class Outbound:
         cursor: where an earlier connection left off.
         window_max: most messages in flight, >= 1: the smaller of the client's Receive Maximum
             and the broker's own bound.
+        catch_up_max: most messages in flight to a session that catches up, >= ``window_max``; what
+            is beyond that has QoS 1 and is kept as at most ``window_max`` runs. 0 = no more.
         maybe_sent_offset: the broker died while a connection held the session: messages up to
             this offset may have been sent although the cursor does not say so. All of them go
             out with DUP (trap 3): a cursor may be some milliseconds old, so nobody knows how
@@ -69,6 +71,7 @@ class Outbound:
         "_settled",
         "acked_offset",
         "acked_serial",
+        "catch_up_max",
         "dirty",
         "inflight",
         "next_serial",
@@ -78,9 +81,17 @@ class Outbound:
         "window_max",
     )
 
-    def __init__(self, cursor: Cursor, *, window_max: int, maybe_sent_offset: int = 0) -> None:
+    def __init__(
+        self,
+        cursor: Cursor,
+        *,
+        window_max: int,
+        catch_up_max: int = 0,
+        maybe_sent_offset: int = 0,
+    ) -> None:
         assert window_max >= 1
         self.window_max: int = window_max
+        self.catch_up_max: int = max(window_max, catch_up_max)
         self.acked_offset: int = cursor.offset
         self.acked_serial: int = cursor.serial
         self.next_serial: int = cursor.serial + 1
@@ -155,9 +166,14 @@ class Outbound:
         self.sent_serial = serial
         return (serial - 1) % PACKET_IDS + 1
 
-    def room_for_run(self, offset: int) -> int:
+    def room_for_run(self, offset: int, *, catches_up: bool = False) -> int:
         """How many messages from ``offset`` on ``offer_run`` takes: 0 if something waits before
-        them, or if an earlier connection may have sent them."""
+        them, or if an earlier connection may have sent them.
+
+        Args:
+            offset: of the first.
+            catches_up: they are read from the log for a session that is behind.
+        """
         serial = self.next_serial
         if (
             self.pending is not _NONE_PENDING
@@ -167,13 +183,21 @@ class Outbound:
             or offset <= self._maybe_sent_offset
         ):
             return 0
-        return min(
-            self.window_max - self.inflight.count, self.acked_serial + PACKET_IDS + 1 - serial
-        )
+        left = self.catch_up_left() if catches_up else self.window_max - self.inflight.count
+        return min(left, self.acked_serial + PACKET_IDS + 1 - serial)
 
-    def window_left(self) -> int:
-        """How many more messages may be in flight."""
-        return self.window_max - self.inflight.count
+    def catch_up_left(self) -> int:
+        """How many more messages may be in flight to a session that catches up.
+
+        What a client has not acknowledged costs memory for each run, so these are bounded as
+        messages are that have a place each.
+        """
+        inflight = self.inflight
+        left = self.window_max - inflight.count
+        beyond = min(
+            self.catch_up_max - inflight.count, self.window_max - len(inflight.runs.runs())
+        )
+        return max(left, beyond)
 
     def next_packet_id(self) -> int:
         """The packet identifier of the next message that the session is owed."""

@@ -116,3 +116,12 @@ def test_what_waits_for_the_window_keeps_its_intended_time(loop: Loop) -> None:
     acknowledge(link, 3, now_ns=60 * MS)
     assert client.meter.ack_ns.high == 58 * MS
     assert list(client.waiting) == [3 * MS]
+
+
+def test_an_open_loop_has_no_limit_that_another_pacing_left(loop: Loop) -> None:
+    client = publisher()
+    links = links_of(loop, client)
+    ClosedLoop(links, window=5, meter=client.meter, limit=2).start(0)
+    assert client.remaining == 0
+    OpenLoop(links, rate=1000, window=10, meter=client.meter).start(MS)
+    assert client.meter.sent == 3

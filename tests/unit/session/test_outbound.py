@@ -421,3 +421,29 @@ def test_a_run_does_not_pass_what_is_to_be_looked_at(what: str) -> None:
         _sent(outbound, 10)
         assert _offer(outbound, 20) is None
     assert outbound.room_for_run(30) == 0
+
+
+def _run(first: int, count: int, *, apart: int = 1) -> list[Message]:
+    return [Message("t", b"x", offset=first + number * apart) for number in range(count)]
+
+
+def test_who_catches_up_has_more_in_flight_where_it_is_kept_as_runs() -> None:
+    outbound = Outbound(Cursor(), window_max=5, catch_up_max=50)
+    outbound.offer_run(_run(100, 30), ())
+    assert outbound.room_for_run(200, catches_up=True) == 4, "each message may be a run"
+    assert outbound.room_for_run(200) == -25
+    outbound.offer_run(_run(200, 4, apart=2), ())
+    assert outbound.catch_up_left() == 0
+    assert not outbound.has_room()
+    for packet_id in range(1, 31):
+        outbound.acknowledge(packet_id)
+    assert outbound.catch_up_left() == 1
+    assert outbound.has_room()
+
+
+def test_no_larger_window_than_was_asked_for() -> None:
+    outbound = Outbound(Cursor(), window_max=5, catch_up_max=2)
+    assert outbound.catch_up_left() == 5
+    for offset in (10, 20, 30, 40, 50):
+        _sent(outbound, offset, qos=2)
+    assert outbound.catch_up_left() == 0

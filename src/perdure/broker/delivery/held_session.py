@@ -188,6 +188,9 @@ class HeldSession(Subscriber):
     def has_room(self) -> bool:
         """Whether reading more for it makes sense."""
         outbound = self.outbound
+        if self.lagging and not outbound.pending and outbound.catch_up_left() <= 0:
+            # Read when it can be sent: what is queued before that takes three times as long.
+            return False
         return (
             not self.sender.congested
             and (len(outbound.pending) + self.inbox_queued) * 2 < self.pending_most()

@@ -184,15 +184,16 @@ class LiveSession(HeldSession):
             return 0
         return self.room_to_send(first)
 
-    def room_to_send(self, first: Message) -> int:
+    def room_to_send(self, first: Message, *, catches_up: bool = False) -> int:
         """How many messages ``deliver_run`` may be given now, whatever they are owed for.
 
         Args:
             first: the first of them; none of them expires.
+            catches_up: they are read from the log.
         """
         if self.drop_note or not self.sender.is_plain() or not self.may_have(first):
             return 0
-        return self.outbound.room_for_run(first.offset)
+        return self.outbound.room_for_run(first.offset, catches_up=catches_up)
 
     def deliver_run(self, run: list[Message], identifiers: tuple[int, ...]) -> int:
         """As ``offer`` for each; see ``Subscriber``."""

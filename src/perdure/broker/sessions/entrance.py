@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 from perdure.broker.delivery.held_session import SessionConnection
 from perdure.broker.delivery.live_session import LiveSession
 from perdure.content.stored import changed
-from perdure.limits import PACKET_ID_MAX
+from perdure.limits import INFLIGHT_MAX, PACKET_ID_MAX
 from perdure.model import Cursor, SessionRecord, StoredSession, Subscription
 from perdure.session.inbound import Inbound
 from perdure.session.outbound import Outbound
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from perdure.broker.sessions.counts import SessionCounts
     from perdure.broker.sessions.request import SessionRequest
     from perdure.broker.shared.subscriptions import SharedSubscriptions
+    from perdure.config.schema import SessionConfig
 
 
 @final
@@ -72,6 +73,7 @@ class SessionEntrance:
             outbound=Outbound(
                 cursor,
                 window_max=min(request.receive_maximum, parts.session_config.inflight_max),
+                catch_up_max=min(request.receive_maximum, _catch_up_window(parts.session_config)),
                 maybe_sent_offset=record.cut_offset,
             ),
         )
@@ -123,3 +125,10 @@ class SessionEntrance:
                 self._shared_subscriptions.join(session, sub)
             else:
                 parts.router.put(session, sub)
+
+
+def _catch_up_window(config: SessionConfig) -> int:
+    """Who has set a smaller window means all sessions."""
+    if config.inflight_max < INFLIGHT_MAX:
+        return config.inflight_max
+    return config.inflight_catch_up_max

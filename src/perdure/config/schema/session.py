@@ -39,7 +39,18 @@ class SessionConfig(Section, frozen=True):
             ge=1,
             le=65_535,
         ),
-    ] = 1000
+    ] = limits.INFLIGHT_MAX
+    inflight_catch_up_max: Annotated[
+        int,
+        about(
+            "QoS 1 messages sent to a client and not yet acknowledged while its session catches up "
+            "with what it has missed: it takes a whole turn of the broker until acknowledgements "
+            "are read. A client's own receive maximum lowers it, and an `inflight_max` below its "
+            "default holds here as well.",
+            ge=1,
+            le=65_535,
+        ),
+    ] = 16_384
     pending_messages_max: Annotated[
         int,
         about("Messages kept for a session; the oldest are dropped beyond; 0 = no limit.", ge=0),

@@ -430,3 +430,39 @@ def test_a_client_that_is_ready_is_not_outrun() -> None:
         serial % 65_535 + 1 for serial in range(sent)
     ]
     assert not sim.live.services.registry.live["r"].lagging
+
+
+@pytest.mark.parametrize(
+    ("inflight_max", "receive_maximum", "expected"),
+    [(1000, 65_535, 1500), (1000, 700, 700), (20, 65_535, 20), (2000, 65_535, 2000)],
+)
+def test_a_session_that_catches_up_has_a_larger_window(
+    inflight_max: int, receive_maximum: int, expected: int
+) -> None:
+    """A client that acknowledges nothing is sent so much, and what is left when it does."""
+    config = SessionConfig(inflight_max=inflight_max, inflight_catch_up_max=1500)
+    sim = make_sim(config=Config(sys=QUIET, session=config))
+    publisher, reader = Client(sim, "p"), Client(sim, "r", acks=False)
+    publisher.connect(expiry_s=0, clean=True)
+    reader.connect()
+    reader.subscribe("t/#", qos=1)
+    reader.cut()
+    for first in range(0, 2500, 500):
+        bodies = _bodies(first, first + 500)
+        publisher.send(
+            *[
+                Publish(f"t/{number % 7}", body, qos=1, packet_id=number + 1)
+                for number, body in enumerate(bodies)
+            ]
+        )
+        sim.run_for(100_000)
+    reader.connect(receive_maximum=receive_maximum)
+    sim.run_for(1_000_000)
+    assert reader.payloads() == _bodies(0, expected)
+    session = sim.live.services.registry.live["r"]
+    assert session.lagging
+    reader.acks = True
+    for packet_id in range(1, expected + 1):
+        reader.send(Ack(PUBACK, packet_id))
+    assert reader.payloads(within_us=1_000_000) == _bodies(expected, 2500)
+    assert not session.lagging
