@@ -309,6 +309,8 @@ MOVING: Final = {
 """Where something else may be told a moment later: their forms are compared."""
 
 COMMANDS: Final[Mapping[str, tuple[str, dict[str, str], str]]] = {
+    "acl get": ("/acl/text", {}, ""),
+    "acl list": ("/acl", {}, ""),
     "alarms list": ("/alarms", {}, ""),
     "applications list": ("/applications", {}, ""),
     "applications show": ("/applications/shown", {}, "shown"),
@@ -380,6 +382,7 @@ OTHERWISE: Final = {
     "storage info": "counts the directory's files and the log; compared below",
     "storage read": "messages; compared below",
     "tokens show": "of a token in hand",
+    "trace show": "events, as lines; `perdure api traces.read` is compared",
     "top": "draws; `perdure api sessions.top` is compared",
 }
 """Commands that read something, and have nothing to be compared with."""

@@ -9,6 +9,15 @@ import msgspec
 
 from perdure.admin.audit import AuditRecord
 from perdure.admin.problems import Refused
+from perdure.admin.records.access import (
+    AclChange,
+    AclPage,
+    AclRule,
+    AclText,
+    GetAclText,
+    ListAcl,
+    PutAclText,
+)
 from perdure.admin.records.bans import (
     AddBan,
     Ban,
@@ -148,6 +157,7 @@ class FakeBroker:
         rows: sessions in the list, beside the known one.
         page: sessions of a page.
         storage, phase: in the numbers.
+        rules: the ACL file; empty = there is none.
         structure: that a generation was begun with.
     """
 
@@ -160,6 +170,7 @@ class FakeBroker:
         self.page = 2
         self.storage = "ok"
         self.structure: Structure | None = None
+        self.rules = "# who\ntopic read a/#\n"
         self._known = known
         self.service = AdminService([self], audit=self, clock=SystemClock())
 
@@ -184,6 +195,9 @@ class FakeBroker:
             RotateLog: self.rotate,
             GetStats: self.stats,
             GetOverview: self.overview,
+            ListAcl: self.acl,
+            GetAclText: self.acl_text,
+            PutAclText: self.put_acl,
         }
 
     def take(self, request: Any, *, may_refuse: bool = False) -> None:
@@ -271,3 +285,15 @@ class FakeBroker:
         if request.node not in ("", "*", "n2"):
             raise Refused("not_found", f"no node {request.node!r} was heard of")
         return overview(request.node or "n", storage=self.storage)
+
+    async def acl(self, _request: ListAcl, _call: object) -> AclPage:
+        rule = AclRule(number=1, who="anonymous", user=None, access="read", filter="a/#")
+        items = [rule] if self.rules else []
+        return AclPage(items=items, enforced=bool(self.rules), revision="r1")
+
+    async def acl_text(self, _request: GetAclText, _call: object) -> AclText:
+        return AclText(text=self.rules, revision="r1")
+
+    async def put_acl(self, request: PutAclText, _call: object) -> AclChange:
+        self.take(request, may_refuse=True)
+        return AclChange(rules=len(request.text.splitlines()), revision="r2", closed=3)
