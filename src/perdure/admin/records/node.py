@@ -31,7 +31,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         inflight_messages, pending_messages: of connected sessions.
         shared_groups, retained_messages, retained_bytes: now.
         messages_received, messages_delivered, messages_dropped: since the start.
-        messages_dropped_by: the last one by reason.
+        messages_dropped_by: the last one by reason; and ``no_subscriber``, which is no drop and
+            not in it.
         log_messages, log_bytes, generations: what the log holds.
     """
 
@@ -66,13 +67,16 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 @final
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """Per second, over the last ``window_s``; null = not known yet.
+    """Per second, over the last ``window_s``, and how long it took; null = not known yet.
 
     Attributes:
         window_s: how long was measured.
         messages_received, messages_delivered, messages_dropped: messages.
         bytes_received, bytes_sent: on the wire.
         connections_opened: connections.
+        cpu_cores: CPU seconds of the broker's process.
+        ack_p50_us, ack_p99_us: half of the messages at QoS 1 and 2, and 99 of 100, were
+            acknowledged so soon after they were read, to a factor of two; null = none was.
     """
 
     window_s: float
@@ -82,6 +86,9 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     bytes_received: float | None = None
     bytes_sent: float | None = None
     connections_opened: float | None = None
+    cpu_cores: float | None = None
+    ack_p50_us: int | None = None
+    ack_p99_us: int | None = None
 
 
 @final
@@ -123,7 +130,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         step_s: between two values.
         until, until_us: of the last value.
-        series: values by name, oldest first, all of one length; rates are per second.
+        series: values by name, oldest first, all of one length; rates are per second, and of
+            ``ack_p50_us`` and ``ack_p99_us`` 0 = nothing was acknowledged.
     """
 
     step_s: int

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from perdure.admin.records.node import ALL_NODES, Overview, Rates
+from perdure.server.administration.history import LATENCIES
 
 WORST_FIRST: Final = ("failed", "stalled", "refusing", "ok")
 """States of a store."""
@@ -75,13 +76,15 @@ def _rank(storage: str) -> int:
 
 
 def _rates(found: Sequence[Rates]) -> Rates:
-    names = [name for name in Rates.__struct_fields__ if name != "window_s"]
-    sums = {}
-    for name in names:
+    made: dict[str, float | None] = {}
+    for name in Rates.__struct_fields__:
         values = [getattr(each, name) for each in found]
-        # What one does not know yet, nobody knows of all.
-        sums[name] = None if None in values else round(sum(values), 3)
-    return Rates(window_s=max(each.window_s for each in found), **sums)
+        if name == "window_s" or name in LATENCIES:
+            made[name] = max((each for each in values if each is not None), default=None)
+        else:
+            # What one does not know yet, nobody knows of all.
+            made[name] = None if None in values else round(sum(values), 3)
+    return msgspec.convert(made, Rates)
 
 
 def _sum(values: Iterable[int | None]) -> int | None:

@@ -26,6 +26,9 @@ CHARTED: Final = (
     "pending_messages",
     "log_bytes",
     "event_loop_lag_us",
+    "cpu_cores",
+    "ack_p50_us",
+    "ack_p99_us",
 )
 """Series that the page draws; others are in the API."""
 
@@ -52,7 +55,14 @@ def overview_routes(desk: Desk) -> list[WebRoute]:
 
     async def history(request: Request) -> Response:
         found = await desk.ask(request, GetHistory())
-        series = {name: found.series[name] for name in CHARTED if name in found.series}
+        series: dict[str, list[float | None]] = {
+            # Where nothing was acknowledged the line has a gap.
+            name: [each or None for each in found.series[name]]
+            if name.startswith("ack_")
+            else list(found.series[name])
+            for name in CHARTED
+            if name in found.series
+        }
         body = msgspec.json.encode(
             {"step_s": found.step_s, "until_us": found.until_us, "series": series}
         )

@@ -282,7 +282,7 @@ class FakeBroker:
         return stats(self.storage, phase=self.phase)
 
     async def overview(self, request: GetOverview, _call: object) -> Overview:
-        if request.node not in ("", "*", "n2"):
+        if request.node not in ("", "*", "n", "n2"):
             raise Refused("not_found", f"no node {request.node!r} was heard of")
         return overview(request.node or "n", storage=self.storage)
 

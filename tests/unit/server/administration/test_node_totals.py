@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from perdure.admin.records.node import ALL_NODES, Rates
 from perdure.server.administration.node_totals import SUMMED, total
 from tests.unit.server.administration.fake_service import overview
@@ -55,6 +57,16 @@ def test_what_one_does_not_know_nobody_knows_of_all() -> None:
     assert found.rates.messages_received is None
     assert (found.memory_bytes, found.open_files) == (None, 20)
     assert found.storage == "later"  # worse than all that this release knows
+
+
+def test_a_latency_is_that_of_the_slowest_node() -> None:
+    rates = overview("n1").rates
+    fast = msgspec.structs.replace(rates, ack_p50_us=200, ack_p99_us=900, cpu_cores=0.5)
+    slow = msgspec.structs.replace(rates, ack_p50_us=300, ack_p99_us=800, cpu_cores=0.25)
+    found = total([overview("n1", rates=fast), overview("n2", rates=slow), overview("n3")]).rates
+    assert (found.ack_p50_us, found.ack_p99_us) == (300, 900)
+    found = total([overview("n1", rates=fast), overview("n2", rates=slow)]).rates
+    assert found.cpu_cores == 0.75
 
 
 def test_drops_are_summed_by_their_reason() -> None:

@@ -12,7 +12,7 @@
   const shown = Math.max(length, 30);
   const times = Array.from({ length: shown }, (_, at) => until - (shown - 1 - at) * history.step_s);
   for (const [name, values] of Object.entries(series)) series[name] = [...Array(shown - values.length).fill(null), ...values];
-  const HEIGHT = 170, POINTS = 360, SPARK = 60;
+  const HEIGHT = 170, POINTS = 360, SPARK = 60, LEAST = { us: 1000, cores: 0.1 };
   const live = (data, name) => data.rates[name] ?? data[name] ?? null;
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -28,7 +28,7 @@
         width: box.clientWidth, height: HEIGHT, padding: [8, 18, 0, 0],
         cursor: { points: { size: 6 }, sync: { key: "hour" } },
         legend: { live: true },
-        scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(box.dataset.unit === "us" ? 1000 : 4, (high ?? 0) * 1.12)] } },
+        scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(LEAST[box.dataset.unit] ?? 4, (high ?? 0) * 1.12)] } },
         axes: [{ ...axis, space: 84, values: (_, values) => values.map((at) => new Date(at * 1000).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" })) }, { ...axis, size: 64, values: (_, values) => values.map((each) => format(each)) }],
         series: [{ value: (_, at) => at == null ? "" : new Date(at * 1000).toLocaleTimeString() }, ...names.map((_, at) => ({
           label: labels[at], stroke: colours[at], width: 1.6, points: { show: false },
