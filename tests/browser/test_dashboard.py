@@ -57,6 +57,12 @@ def ask(url: str, key: str, method: str = "GET") -> tuple[int, Any]:
             return error.code, None
 
 
+def ask_history(page: Any) -> str:
+    """What the charts are drawn of."""
+    text: str = page.evaluate("fetch('/ui/history').then((answer) => answer.text())")
+    return text
+
+
 def axe_finds(page: Any) -> list[str]:
     """What keeps somebody out of a page."""
     from axe_playwright_python.sync_playwright import Axe
@@ -77,6 +83,7 @@ def test_the_first_page_lives_and_is_small(scene: Scene, page: Any) -> None:
     page.locator("#pulse[data-state=live]").wait_for()
     page.locator(".uplot").first.wait_for()
     assert sum(weights) <= FIRST_PAGE_BYTES_MAX
+    wait_until(lambda: json.loads(ask_history(page))["series"]["sessions_connected"])
     tile = page.locator("[data-live=sessions_connected]").first
     before = int(tile.inner_text())
     device = scene.device("comes-and-goes")
@@ -87,9 +94,17 @@ def test_the_first_page_lives_and_is_small(scene: Scene, page: Any) -> None:
     device.leave()
     # Nothing moves by itself: one dot that did took a quarter of a core for each open tab.
     assert page.evaluate("document.getAnimations().length") == 0
+    page.reload()  # there is history by now
+    page.locator(".uplot").first.wait_for()
+    page.locator("#pulse[data-state=live]").wait_for()
     # Paused: what it says stays.
     page.get_by_role("button", name="Pause live updates").click()
     assert page.locator("#asof").inner_text() == "paused"
+    # While nobody points at a value the legend has the last one, also after somebody did.
+    chart = page.locator(".chart[data-chart^=sessions]")
+    chart.locator(".u-over").hover()
+    page.mouse.move(0, 0)
+    chart.locator(".u-legend", has_text=re.compile(r"connected\W*\d")).wait_for()
     page.get_by_role("button", name="Go on with live updates").click()
     page.locator("#pulse[data-state=live]").wait_for()
 

@@ -309,6 +309,8 @@ MOVING: Final = {
 """Where something else may be told a moment later: their forms are compared."""
 
 COMMANDS: Final[Mapping[str, tuple[str, dict[str, str], str]]] = {
+    "acl get": ("/acl/text", {}, ""),
+    "acl list": ("/acl", {}, ""),
     "alarms list": ("/alarms", {}, ""),
     "applications list": ("/applications", {}, ""),
     "applications show": ("/applications/shown", {}, "shown"),
@@ -333,6 +335,7 @@ COMMANDS: Final[Mapping[str, tuple[str, dict[str, str], str]]] = {
     "sessions show": ("/sessions/a%2F%C3%A9", {}, "a/é"),
     "shared list": ("/shared-groups", {}, ""),
     "status": ("/stats", {}, ""),
+    "status --node *": ("/overview", {"node": "*"}, ""),
     "storage generations": ("/storage/databases/log/generations", {}, ""),
     "storage streams": ("/storage/databases/log/streams", {}, ""),
     "subs list": ("/subscriptions", {}, ""),
@@ -379,6 +382,7 @@ OTHERWISE: Final = {
     "storage info": "counts the directory's files and the log; compared below",
     "storage read": "messages; compared below",
     "tokens show": "of a token in hand",
+    "trace show": "events, as lines; `perdure api traces.read` is compared",
     "top": "draws; `perdure api sessions.top` is compared",
 }
 """Commands that read something, and have nothing to be compared with."""
@@ -496,7 +500,7 @@ def test_a_command_prints_what_the_api_serves(full: Api, command: str) -> None:
     if isinstance(printed, list):
         served = served["items"]
         assert served or command in EMPTY, "there is something to compare"
-    if command in {"status", "cluster status", "alarms list"}:
+    if command in {"status", "status --node *", "cluster status", "alarms list"}:
         assert _form(printed) == _form(served)
     else:
         assert printed == served

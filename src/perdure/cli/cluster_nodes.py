@@ -22,8 +22,15 @@ _NODES: Final = (
     Column("name"),
     Column("is_self"),
     Column("state"),
+    Column("version"),
     Column("started_at", time=True),
-    Column("connections"),
+    Column("connections", right=True),
+    Column("rate_in", right=True),
+    Column("rate_out", right=True),
+    Column("messages_dropped", right=True),
+    Column("storage"),
+    Column("cluster_lag", right=True),
+    Column("as_of", time=True),
 )
 _OPTION_OF: Final = {
     "cluster.kafka": "--kafka",
@@ -38,6 +45,9 @@ _DIGESTS: Final = (Column("directory"), Column("position"), Column("digest"))
 @output_options
 def status(data: Path, out: Output) -> int:
     """List the nodes as the one on this machine knows them; exit 1 if one is no member.
+
+    What other nodes count is as each has said it last (as_of), every ten seconds; all of it is in
+    perdure status --node NAME.
 
     \b
     Examples:

@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, str] = {
     "pipeline": "Read the log with Spark, and archive it into tables.",
     "sql": "Ask the log and the archive in SQL.",
     "passwd": "Write the credentials file.",
+    "acl": "Show the rules of who may use which topic, and put others in force.",
     "auth": "Try a login against the configured chain.",
     "tokens": "Issue, show and revoke tokens that clients log in with.",
     "users": "List, add and change who may log in to the dashboard and the HTTP API.",

@@ -1,4 +1,4 @@
-"""Topics whose retained messages are the broker's own records, as small named things.
+"""Topics whose messages are the broker's own records, as small named things; most are retained.
 
 Every backend keeps, commits and replicates them there. No client may publish or subscribe to one.
 """
@@ -16,7 +16,10 @@ BANS_PREFIX: Final = "$bans/"
 FORWARDERS_PREFIX: Final = "$forwarders/"
 """Forwarders of a cluster that were added, and those that are paused (``forwarders.service``)."""
 
-RESERVED: Final = (FILTERS_PREFIX, BANS_PREFIX, FORWARDERS_PREFIX)
+NODES_PREFIX: Final = "$nodes/"
+"""What each node of a cluster says of itself; nobody keeps it (``server.administration``)."""
+
+RESERVED: Final = (FILTERS_PREFIX, BANS_PREFIX, FORWARDERS_PREFIX, NODES_PREFIX)
 
 
 def is_reserved(topic: str) -> bool:

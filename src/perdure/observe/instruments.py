@@ -41,6 +41,25 @@ class Histogram:
         return sum(self.counts)
 
 
+def quantile(counts: list[int], share: float) -> int | None:
+    """The value that a share of the observations does not exceed, as if each bucket were filled
+    evenly: off by a factor of two at most; None = there are none.
+
+    Args:
+        counts: of the buckets of a histogram.
+        share: above 0, up to 1.
+    """
+    left = share * sum(counts)
+    if not left:
+        return None
+    for bucket, count in enumerate(counts):
+        if count and left <= count:
+            lowest = 1 << bucket >> 1
+            return round(lowest + ((1 << bucket) - lowest) * left / count)
+        left -= count
+    return 1 << HISTOGRAM_BUCKETS
+
+
 def add(counter: dict[tuple[str, ...], int], key: tuple[str, ...], count: int = 1) -> None:
     """Count in a ``dict`` metric."""
     counter[key] = counter.get(key, 0) + count

@@ -181,6 +181,7 @@ async def serve(
     }
     if isinstance(store, ClusterStore):
         jobs["cluster"] = functools.partial(store.keep, broker, metrics)
+        jobs["reports"] = administration.tell_nodes
     optional = [
         forwarders,
         *_optional_parts(config, metrics, administration),

@@ -16,7 +16,6 @@ DOCUMENT: Final = Path(__file__).parents[3] / "docs/reference/openapi.json"
 
 GENERIC: Final = {
     "stats.rates": "in `status` of the API's overview; `top` shows them too",
-    "stats.overview": "`status` has the numbers",
     "stats.history": "a chart; `perdure api stats.history`",
     "storage.shards": "`storage info` has the numbers",
     "storage.timeline": "a picture; `storage generations` has the numbers",
@@ -36,9 +35,6 @@ GENERIC: Final = {
     "credentials.add_token": "`passwd FILE USER --token`",
     "credentials.delete": "`passwd FILE USER --delete`",
     "credentials.import": "`perdure api credentials.import --input`",
-    "acl.text": "the ACL file itself",
-    "acl.replace": "an editor, and SIGHUP; by `perdure api acl.replace --input` at once",
-    "acl.list": "the ACL file; in force by `perdure api acl.list`",
     "users.get": "`users list`",
     "users.list": "`users` writes the same file, with or without a broker",
     "users.add": "the same",

@@ -11,6 +11,9 @@ from perdure.admin.operation import Http, Operation, Page, Request
 
 HISTORY_S_MAX: Final = 3_600
 
+ALL_NODES: Final = "*"
+"""Asks for all nodes of a cluster together."""
+
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """What ``perdure status`` shows.
@@ -28,7 +31,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         inflight_messages, pending_messages: of connected sessions.
         shared_groups, retained_messages, retained_bytes: now.
         messages_received, messages_delivered, messages_dropped: since the start.
-        messages_dropped_by: the last one by reason.
+        messages_dropped_by: the last one by reason; and ``no_subscriber``, which is no drop and
+            not in it.
         log_messages, log_bytes, generations: what the log holds.
     """
 
@@ -63,13 +67,16 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 @final
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """Per second, over the last ``window_s``; null = not known yet.
+    """Per second, over the last ``window_s``, and how long it took; null = not known yet.
 
     Attributes:
         window_s: how long was measured.
         messages_received, messages_delivered, messages_dropped: messages.
         bytes_received, bytes_sent: on the wire.
         connections_opened: connections.
+        cpu_cores: CPU seconds of the broker's process.
+        ack_p50_us, ack_p99_us: half of the messages at QoS 1 and 2, and 99 of 100, were
+            acknowledged so soon after they were read, to a factor of two; null = none was.
     """
 
     window_s: float
@@ -79,21 +86,36 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     bytes_received: float | None = None
     bytes_sent: float | None = None
     connections_opened: float | None = None
+    cpu_cores: float | None = None
+    ack_p50_us: int | None = None
+    ack_p99_us: int | None = None
 
 
 @final
 class Overview(Stats, frozen=True, kw_only=True):
-    """The first page: numbers and rates of one moment.
+    """The first page: numbers and rates of one moment, of a node or of all together.
+
+    Of all (``node`` is ``*``) it has sums of what each node counts, the worst of what has no sum,
+    and of what is the same on every node (the log, what is retained, who is offline) what the node
+    has that was asked. Nodes say new numbers every ten seconds, so those of others are so old.
 
     Attributes:
-        as_of, as_of_us: when they held.
+        state: ``running``, or why the node is no member of the cluster any more (``left``,
+            ``expelled`` and the like); its numbers are the last ones then.
+        as_of, as_of_us: when they held; of all nodes, the oldest of them.
+        unheard: of all nodes, the members whose numbers are not in it, because they have not said
+            any since they joined or since the node that was asked has started.
+        cluster_lag: records of the cluster's log that it has not applied; null = no cluster.
         rates: of the last ten seconds.
         open_files, memory_bytes, cpu_s: of the broker's process.
         event_loop_lag_us: how late the loop was, at the last look.
     """
 
+    state: str = "running"
     as_of: str | None
     as_of_us: int
+    unheard: list[str] = []
+    cluster_lag: int | None = None
     rates: Rates
     open_files: int | None
     memory_bytes: int | None
@@ -108,7 +130,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         step_s: between two values.
         until, until_us: of the last value.
-        series: values by name, oldest first, all of one length; rates are per second.
+        series: values by name, oldest first, all of one length; rates are per second, and of
+            ``ack_p50_us`` and ``ack_p99_us`` 0 = nothing was acknowledged.
     """
 
     step_s: int
@@ -121,13 +144,22 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """A broker of the cluster.
 
+    What other nodes count is as they have said it last, some ten seconds ago or less; null = it is
+    no member, or has said nothing since it joined or since the node that was asked has started.
+
     Attributes:
         name: of the node.
         is_self: it has answered.
         state: ``running``, or what is known of another one.
         version: its release.
-        started_at: since when.
+        started_at, started_at_us: since when it runs.
         connections, sessions_connected: on it.
+        storage, storage_reason: as in the overview.
+        rate_in, rate_out: messages per second, over the last ten seconds.
+        messages_dropped: since its start.
+        cluster_lag: records of the log that it has not applied.
+        log_bytes: that its log takes on its disk.
+        as_of, as_of_us: when that held, or was said last.
     """
 
     name: str
@@ -137,6 +169,16 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     started_at: str | None
     connections: int | None
     sessions_connected: int | None
+    started_at_us: int | None = None
+    storage: str | None = None
+    storage_reason: str | None = None
+    rate_in: float | None = None
+    rate_out: float | None = None
+    messages_dropped: int | None = None
+    cluster_lag: int | None = None
+    log_bytes: int | None = None
+    as_of: str | None = None
+    as_of_us: int | None = None
 
 
 @final
@@ -153,7 +195,13 @@ class GetRates(Request[Rates], frozen=True, kw_only=True):
 
 
 class GetOverview(Request[Overview], frozen=True, kw_only=True):
-    """Numbers and rates together."""
+    """Numbers and rates together.
+
+    Attributes:
+        node: whose; empty = of the node that is asked, ``*`` = of all together.
+    """
+
+    node: Annotated[str, Meta(max_length=255)] = ""
 
 
 class GetHistory(Request[History], frozen=True, kw_only=True):

@@ -103,10 +103,15 @@ class ForeignBatches:
             if isinstance(operation, Speak):
                 self._claims.answered(operation.client_id, operation.epoch, told=False)
             elif isinstance(operation, PassMessage):
+                message = operation.message
+                if not message.publisher and is_reserved(message.topic):
+                    # A client's has a publisher, whatever the topic of its will.
+                    self._notices.heard(message.topic, message.payload)
+                    continue
                 # Each publisher's in the order in which they came.
                 items += messages[taken : operation.after]
                 taken = max(taken, operation.after)
-                items.append(operation.message)
+                items.append(message)
             elif isinstance(operation, PutInbox):
                 self._entry(operation, entries)
             elif isinstance(operation, PassShare):

@@ -1,5 +1,5 @@
 """Small things that all nodes know: each is a name and a value, kept as a retained message below a
-prefix of its own (``model.reserved``).
+prefix of its own (``model.reserved``), or told and kept by nobody.
 
 Whoever looks after a prefix is told of each change when the log has it, in the order of the log, on
 every node alike: of two that cross the later one counts everywhere.
@@ -94,6 +94,18 @@ class Notices:
             if topic.startswith(prefix):
                 listener.heard(topic.removeprefix(prefix), value)
                 listener.settle()
+
+    def tell(self, prefix: str, name: str, value: bytes) -> None:
+        """Tell the other nodes something that nobody keeps: who is not there does not hear of it.
+
+        It takes the way of a message at QoS 0, so it waits for nothing, and is not told at all
+        while the log takes no records.
+        """
+        core = self._core
+        if core.committer.writable:
+            core.pipeline.now_us = core.clock.now_us()
+            core.committer.batch.pass_on(Message(prefix + name, value))
+            core.pipeline.schedule()
 
     async def change(self, prefix: str, values: Mapping[str, bytes]) -> None:
         """Change some; all nodes have it, or will have it next, when this returns.

@@ -31,6 +31,7 @@ from perdure.server.administration.listeners import ListenerOperations
 from perdure.server.administration.listing import LiveTable
 from perdure.server.administration.messages import MessageOperations
 from perdure.server.administration.node import NodeOperations
+from perdure.server.administration.node_reports import NodeReports
 from perdure.server.administration.pipeline import PipelineOperations
 from perdure.server.administration.publishing import PublishOperations
 from perdure.server.administration.service import AdminService, AuditLog, Operations
@@ -116,6 +117,17 @@ class Administration:
             services, config, lambda: self.recorder.lag_us, ForwarderReadings(forwarders)
         )
         text = MetricsText(metrics, version=version, backend=config.storage.backend)
+        self._reports = NodeReports(services)
+        self._nodes = NodeOperations(
+            services,
+            self.recorder,
+            reports=self._reports,
+            node=node,
+            version=version,
+            started_us=clock.now_us(),
+            exposition=SteppedExposition(text, services.clock.monotonic_us),
+            phase=phase,
+        )
         self._tokens = TokenOperations(services, config.auth.token_store, clock)
         operations: list[Operations] = [
             SessionOperations(services, table, is_superuser=is_superuser),
@@ -133,15 +145,7 @@ class Administration:
             AclOperations(services, access),
             self._tokens,
             ConfigOperations(live, reload),
-            NodeOperations(
-                services,
-                self.recorder,
-                node=node,
-                version=version,
-                started_us=clock.now_us(),
-                exposition=SteppedExposition(text, services.clock.monotonic_us),
-                phase=phase,
-            ),
+            self._nodes,
             ClusterOperations(replica, config.cluster.dead_after),
             BanOperations(bans, clock),
             FilterOperations(services),
@@ -165,6 +169,10 @@ class Administration:
     def parts(self) -> list[Part]:
         """What of it lives and ends with the process."""
         return [self._tokens] if self.identity is None else [self.identity, self._tokens]
+
+    async def tell_nodes(self) -> None:
+        """Tell the other nodes of the cluster of this one, again and again, for ever."""
+        await self._reports.run(self._nodes.now)
 
     def reload(self, config: Config) -> None:
         """Take the settings that need no restart."""

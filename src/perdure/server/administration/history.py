@@ -11,8 +11,12 @@ from array import array
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
+import msgspec
+
 from perdure.admin.records.node import History, Rates
 from perdure.config.units import format_time
+from perdure.observe.instruments import quantile
+from perdure.observe.process_numbers import cpu_s
 
 if TYPE_CHECKING:
     from perdure.broker.services import Services
@@ -30,8 +34,12 @@ COUNTERS: Final = (
     "bytes_received",
     "bytes_sent",
     "connections_opened",
+    "cpu_cores",
 )
-"""Shown per second."""
+"""Shown per second; of CPU, that is how many cores were busy."""
+
+LATENCIES: Final = {"ack_p50_us": 0.5, "ack_p99_us": 0.99}
+"""From PUBLISH to its acknowledgement: by name, the share that was as fast or faster."""
 
 GAUGES: Final = (
     "connections",
@@ -43,10 +51,11 @@ GAUGES: Final = (
     "retained_messages",
     "log_bytes",
     "event_loop_lag_us",
+    *LATENCIES,
 )
 
 
-def _counters(metrics: Metrics) -> tuple[int, ...]:
+def _counters(metrics: Metrics) -> tuple[float, ...]:
     return (
         metrics.messages_received,
         metrics.messages_delivered,
@@ -54,7 +63,14 @@ def _counters(metrics: Metrics) -> tuple[int, ...]:
         metrics.bytes_received,
         metrics.bytes_sent,
         sum(metrics.connections_opened.values()),
+        cpu_s(),
     )
+
+
+def _acknowledged(metrics: Metrics) -> list[int]:
+    """Acknowledgements by how long they took, as a histogram counts."""
+    first, second = metrics.publish_to_ack_seconds_1, metrics.publish_to_ack_seconds_2
+    return [one + two for one, two in zip(first.counts, second.counts, strict=True)]
 
 
 @final
@@ -67,7 +83,8 @@ class Recorder:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._looks: deque[tuple[int, tuple[int, ...]]] = deque(maxlen=STEP_LOOKS + 1)
+        self._looks: deque[tuple[int, tuple[float, ...]]] = deque(maxlen=STEP_LOOKS + 1)
+        self._acknowledged: deque[list[int]] = deque(maxlen=STEP_LOOKS + 1)
         self._count = 0
         self._until_us = 0
         self._lag_max_us = 0
@@ -90,6 +107,7 @@ class Recorder:
         clock = self._services.clock
         self._lag_max_us = max(self._lag_max_us, self.lag_us)
         self._looks.append((clock.monotonic_us(), _counters(self._services.metrics)))
+        self._acknowledged.append(_acknowledged(self._services.metrics))
         if self._count and not self._count % STEP_LOOKS:
             self._until_us = clock.wall_us()
             self._points.append(array("d", [*self._rates(), *self._gauges()]))
@@ -101,10 +119,12 @@ class Recorder:
         window_us = self._looks[-1][0] - self._looks[0][0] if self._looks else 0
         if window_us <= 0:
             return Rates(window_s=0)
-        return Rates(
-            window_s=window_us / 1_000_000,
+        found: dict[str, float | None] = {
+            "window_s": window_us / 1_000_000,
             **dict(zip(COUNTERS, self._rates(), strict=True)),
-        )
+            **self._latencies(),
+        }
+        return msgspec.convert(found, Rates)
 
     def history(self, seconds: int) -> History:
         """The last points."""
@@ -128,6 +148,11 @@ class Recorder:
             for earlier, after in zip(before, now, strict=True)
         ]
 
+    def _latencies(self) -> dict[str, int | None]:
+        before, now = self._acknowledged[0], self._acknowledged[-1]
+        counts = [after - earlier for earlier, after in zip(before, now, strict=True)]
+        return {name: quantile(counts, share) for name, share in LATENCIES.items()}
+
     def _gauges(self) -> list[float]:
         metrics = self._services.metrics
         return [
@@ -140,4 +165,5 @@ class Recorder:
             metrics.retained_messages,
             metrics.storage_bytes,
             self._lag_max_us,
+            *(each or 0 for each in self._latencies().values()),
         ]

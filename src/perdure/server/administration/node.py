@@ -7,6 +7,7 @@ from typing import Any, Final, final
 
 from perdure.admin.operation import Request
 from perdure.admin.records.node import (
+    ALL_NODES,
     GetHistory,
     GetMetrics,
     GetOverview,
@@ -15,7 +16,6 @@ from perdure.admin.records.node import (
     History,
     ListNodes,
     MetricsText,
-    Node,
     NodePage,
     Overview,
     Rates,
@@ -27,12 +27,10 @@ from perdure.observe.metric_table import info, numbers
 from perdure.observe.process_numbers import cpu_s, memory_bytes, open_files
 from perdure.pure import build
 from perdure.server.administration.history import Recorder
+from perdure.server.administration.node_reports import STALLED_S, NodeReports
 from perdure.server.administration.service import Call, Handler
 from perdure.server.administration.stepped_exposition import SteppedExposition
 from perdure.server.lifecycle import Phase
-
-STALLED_S: Final = 3
-"""A node of a cluster that has waited so long for the log is not ready, seconds."""
 
 LOOK_US: Final = 2_000_000
 """An overview looks at all connected sessions itself if nobody has for so long. The gauges are kept
@@ -49,6 +47,7 @@ class NodeOperations:
     Args:
         services: the parts of the broker.
         recorder: looks at the counters.
+        reports: what the nodes of a cluster say of themselves.
         node: name of this node.
         version: release.
         started_us: wall time of the start.
@@ -61,6 +60,7 @@ class NodeOperations:
         services: Services,
         recorder: Recorder,
         *,
+        reports: NodeReports,
         node: str,
         version: str,
         started_us: int,
@@ -70,6 +70,7 @@ class NodeOperations:
         self._phase = phase
         self._services = services
         self._recorder = recorder
+        self._reports = reports
         self._node = node
         self._version = version
         self._started_us = started_us
@@ -98,8 +99,16 @@ class NodeOperations:
         """Rates of the last ten seconds."""
         return self._recorder.rates()
 
-    async def overview(self, _request: GetOverview, _call: Call) -> Overview:
-        """Numbers and rates together; what takes a look at all sessions as of a moment ago."""
+    async def overview(self, request: GetOverview, _call: Call) -> Overview:
+        """Numbers and rates together, of this node, of another one or of all."""
+        if request.node in ("", self._node):
+            return self.now()
+        if request.node == ALL_NODES:
+            return self._reports.total(self.now())
+        return self._reports.overview_of(request.node)
+
+    def now(self) -> Overview:
+        """Of this node; what takes a look at all sessions as of a moment ago."""
         now_us = self._services.clock.monotonic_us()
         if now_us - self._services.gauges.updated_us >= LOOK_US:
             self._services.gauges.update()
@@ -107,10 +116,12 @@ class NodeOperations:
             self._open_files, self._counted_us = open_files(), now_us
         now_us = self._services.clock.wall_us()
         memory = memory_bytes()
+        metrics = self._services.metrics
         return Overview(
             **self._stats(),
             as_of=format_time(now_us),
             as_of_us=now_us,
+            cluster_lag=metrics.cluster_lag if metrics.cluster_members else None,
             rates=self._recorder.rates(),
             open_files=self._open_files,
             memory_bytes=None if memory is None else memory[1],
@@ -127,32 +138,9 @@ class NodeOperations:
         return MetricsText(await self._exposition.text())
 
     async def nodes(self, _request: ListNodes, _call: Call) -> NodePage:
-        """This node, and what it has read of the others of its cluster."""
-        metrics = self._services.metrics
-        mine = Node(
-            name=self._node,
-            is_self=True,
-            state="running",
-            version=self._version,
-            started_at=format_time(self._started_us),
-            connections=metrics.connections_now,
-            sessions_connected=metrics.sessions_connected,
-        )
-        peers = self._services.peers
-        others = [
-            Node(
-                name=other.name,
-                is_self=False,
-                state=other.state,
-                version=None,
-                started_at=format_time(other.since_us) if other.state == "running" else None,
-                connections=None,
-                sessions_connected=None,
-            )
-            for other in (peers.nodes() if peers is not None else ())
-            if other.name != self._node
-        ]
-        return NodePage(items=[mine, *others], estimated_total=1 + len(others))
+        """This node, and what it has heard of the others of its cluster."""
+        rows = self._reports.rows(self.now())
+        return NodePage(items=rows, estimated_total=len(rows))
 
     def _stats(self) -> dict[str, Any]:
         services = self._services

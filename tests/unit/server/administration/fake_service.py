@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from perdure.admin.audit import AuditRecord
 from perdure.admin.problems import Refused
+from perdure.admin.records.access import (
+    AclChange,
+    AclPage,
+    AclRule,
+    AclText,
+    GetAclText,
+    ListAcl,
+    PutAclText,
+)
 from perdure.admin.records.bans import (
     AddBan,
     Ban,
@@ -27,7 +38,7 @@ from perdure.admin.records.filters import (
     ListFilters,
     PutFilter,
 )
-from perdure.admin.records.node import GetStats, Stats
+from perdure.admin.records.node import GetOverview, GetStats, Overview, Rates, Stats
 from perdure.admin.records.sessions import (
     DiscardSession,
     GetSession,
@@ -102,6 +113,30 @@ def stats(storage: str, *, phase: str = "serving") -> Stats:
     )
 
 
+def overview(name: str, **more: Any) -> Overview:
+    """Of a node: all zero but for a few numbers, and for what is given."""
+    rates = Rates(
+        window_s=10.0,
+        messages_received=1.5,
+        messages_delivered=2.0,
+        messages_dropped=0.0,
+        bytes_received=10.0,
+        bytes_sent=20.0,
+        connections_opened=0.1,
+    )
+    own: dict[str, Any] = {
+        "node": name,
+        "as_of": None,
+        "as_of_us": 1_795_750_525_000_000,
+        "rates": rates,
+        "open_files": 10,
+        "memory_bytes": 100,
+        "cpu_s": 1.0,
+        "event_loop_lag_us": 5,
+    }
+    return Overview(**{**msgspec.structs.asdict(stats("ok")), **own, **more})
+
+
 FILTER: dict[str, Any] = {
     "id": "hot",
     "filter": '{"t":{"$gt":30}}',
@@ -122,6 +157,7 @@ class FakeBroker:
         rows: sessions in the list, beside the known one.
         page: sessions of a page.
         storage, phase: in the numbers.
+        rules: the ACL file; empty = there is none.
         structure: that a generation was begun with.
     """
 
@@ -134,6 +170,7 @@ class FakeBroker:
         self.page = 2
         self.storage = "ok"
         self.structure: Structure | None = None
+        self.rules = "# who\ntopic read a/#\n"
         self._known = known
         self.service = AdminService([self], audit=self, clock=SystemClock())
 
@@ -157,6 +194,10 @@ class FakeBroker:
             DeleteFilter: self.delete_filter,
             RotateLog: self.rotate,
             GetStats: self.stats,
+            GetOverview: self.overview,
+            ListAcl: self.acl,
+            GetAclText: self.acl_text,
+            PutAclText: self.put_acl,
         }
 
     def take(self, request: Any, *, may_refuse: bool = False) -> None:
@@ -239,3 +280,20 @@ class FakeBroker:
 
     async def stats(self, _request: GetStats, _call: object) -> Stats:
         return stats(self.storage, phase=self.phase)
+
+    async def overview(self, request: GetOverview, _call: object) -> Overview:
+        if request.node not in ("", "*", "n", "n2"):
+            raise Refused("not_found", f"no node {request.node!r} was heard of")
+        return overview(request.node or "n", storage=self.storage)
+
+    async def acl(self, _request: ListAcl, _call: object) -> AclPage:
+        rule = AclRule(number=1, who="anonymous", user=None, access="read", filter="a/#")
+        items = [rule] if self.rules else []
+        return AclPage(items=items, enforced=bool(self.rules), revision="r1")
+
+    async def acl_text(self, _request: GetAclText, _call: object) -> AclText:
+        return AclText(text=self.rules, revision="r1")
+
+    async def put_acl(self, request: PutAclText, _call: object) -> AclChange:
+        self.take(request, may_refuse=True)
+        return AclChange(rules=len(request.text.splitlines()), revision="r2", closed=3)

@@ -34,6 +34,7 @@
   const rate = (value) => number(value, value > 0 && value < 10 ? 1 : 0);
   const formats = {
     number, bytes, span, rate,
+    cores: (value) => value == null ? "–" : rate(value * 100) + THIN + "%",
     us: (value) => value == null ? "–" : span(value / 1e6),
     verdict: (value, data) => value === "ok" ? "Everything acknowledged is kept." : data.storage_reason,
   };

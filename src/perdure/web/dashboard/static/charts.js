@@ -12,11 +12,13 @@
   const shown = Math.max(length, 30);
   const times = Array.from({ length: shown }, (_, at) => until - (shown - 1 - at) * history.step_s);
   for (const [name, values] of Object.entries(series)) series[name] = [...Array(shown - values.length).fill(null), ...values];
-  const HEIGHT = 170, POINTS = 360, SPARK = 60;
+  const HEIGHT = 170, POINTS = 360, SPARK = 60, LEAST = { us: 1000, cores: 0.1 };
   const live = (data, name) => data.rates[name] ?? data[name] ?? null;
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const charts = [];
+  // While nobody points at a value the legend has the last one: uPlot clears it then, also when it has drawn first.
+  const last = (plot) => { if (plot.legend.idx == null) plot.setLegend({ idx: times.length - 1 }); };
   const draw = () => {
     for (const made of charts.splice(0)) { made.plot.destroy(); }
     for (const box of document.querySelectorAll("[data-chart]")) {
@@ -28,14 +30,14 @@
         width: box.clientWidth, height: HEIGHT, padding: [8, 18, 0, 0],
         cursor: { points: { size: 6 }, sync: { key: "hour" } },
         legend: { live: true },
-        scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(box.dataset.unit === "us" ? 1000 : 4, (high ?? 0) * 1.12)] } },
+        hooks: { setLegend: [last] },
+        scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(LEAST[box.dataset.unit] ?? 4, (high ?? 0) * 1.12)] } },
         axes: [{ ...axis, space: 84, values: (_, values) => values.map((at) => new Date(at * 1000).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" })) }, { ...axis, size: 64, values: (_, values) => values.map((each) => format(each)) }],
         series: [{ value: (_, at) => at == null ? "" : new Date(at * 1000).toLocaleTimeString() }, ...names.map((_, at) => ({
           label: labels[at], stroke: colours[at], width: 1.6, points: { show: false },
           fill: at === 0 ? colours[at] + "18" : undefined, value: (_, value) => value == null ? "–" : format(value),
         }))],
       }, [times, ...names.map((name) => series[name] ?? times.map(() => null))], box);
-      plot.setLegend({ idx: times.length - 1 });
       charts.push({ plot, names, box });
     }
   };
