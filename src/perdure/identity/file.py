@@ -211,6 +211,9 @@ def damage_of(directory: Path) -> str:
     if not path.exists():
         return ""
     try:
+        spare = path.stat().st_size % (_ask(path, "PRAGMA page_size") or 1)
+        if spare:
+            return f"it ends {spare} bytes into a page"  # which SQLite fills up with zeros
         found = _ask(path, "PRAGMA quick_check(1)")
     except sqlite3.Error as error:
         return str(error)

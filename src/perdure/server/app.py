@@ -123,8 +123,7 @@ async def serve(
     say_build()
     say_start(config, open_files=process.open_files())
     files, bans = await _look(config)
-    if config.storage.traits.is_kept:
-        check_own_files(Path(config.storage.path))
+    told = check_own_files(Path(config.storage.path)) if config.storage.traits.is_kept else []
     store = await _open_store(config, engine)
     watch = TaskWatch()
     scheduler = LoopScheduler(asyncio.get_running_loop(), watch.task_failed)
@@ -195,13 +194,15 @@ async def serve(
         jobs=jobs,
         reloads=reloads,
         notifier=Notifier.from_environment(os.environ, pid=os.getpid()),
-        on_ready=functools.partial(_ready, greet, config, listeners),
+        on_ready=functools.partial(_ready, greet, config, listeners, told),
         handover=functools.partial(store.send_on, broker)
         if isinstance(store, ClusterStore)
         else None,
     )
     try:
         await lifecycle.run()
+        if config.storage.traits.is_kept:
+            note_own_files(Path(config.storage.path))
     finally:
         access.close()
         watch.close()
@@ -220,10 +221,13 @@ async def _look(config: Config) -> tuple[AccessFiles, BanList]:
 
 
 def _ready(
-    greet: Callable[[str], object] | None, config: Config, listeners: Sequence[Listener]
+    greet: Callable[[str], object] | None,
+    config: Config,
+    listeners: Sequence[Listener],
+    told: list[str],
 ) -> None:
     if config.storage.traits.is_kept:
-        note_own_files(Path(config.storage.path))
+        note_own_files(Path(config.storage.path), told)
     if greet is None:
         return
     where = [

@@ -7,15 +7,15 @@ as if it were the first: where that would cost something it is refused, else tol
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from perdure.broker.auth.key_file import KEY_FILE, wrong_size
 from perdure.errors import StorageCorrupt
 from perdure.forwarders.origin import ORIGIN_FILE
+from perdure.identity.file import DAMAGED_HINT, damage_of, mark_of_users
 from perdure.identity.file import FILE_NAME as IDENTITY_FILE
-from perdure.identity.file import damage_of, mark_of_users
 from perdure.observe.logs import get_logger
 from perdure.server.bans import BAN_FILE
 from perdure.server.clock_file import CLOCK_FILE
@@ -89,8 +89,11 @@ class _Missed(NamedTuple):
     refused: bool
 
 
-def check_own_files(directory: Path) -> None:
+def check_own_files(directory: Path) -> list[str]:
     """Miss what is not there any more, before anything is made.
+
+    Returns:
+        Names of files that were told of and need not be missed again.
 
     Raises:
         StorageCorrupt: a file is gone, or is another's, that the broker cannot do without.
@@ -102,6 +105,9 @@ def check_own_files(directory: Path) -> None:
             hint="perdure.files was not there, as before the first start of this release: if "
             "another file of the data directory is gone, this start makes one anew",
         )
+    damage = damage_of(directory)
+    if damage:
+        raise StorageCorrupt(f"{directory / IDENTITY_FILE} is damaged: {damage}", hint=DAMAGED_HINT)
     missed = list(_missed(directory))
     for own, problem, refused in missed:
         if refused:
@@ -110,13 +116,19 @@ def check_own_files(directory: Path) -> None:
             )
     for own, problem, _ in missed:
         log.warning("data.file_missed", file=own.name, problem=problem, costs=own.costs)
+    return [own.name for own, _, _ in missed]
 
 
-def note_own_files(directory: Path) -> None:
-    """Note what is there now; later it will be missed."""
+def note_own_files(directory: Path, told: Collection[str] = ()) -> None:
+    """Note what is there now; later it will be missed.
+
+    Args:
+        directory: of the data.
+        told: names whose loss was told of. What else is gone since it was noted stays noted.
+    """
     record = read_record(directory)
-    found = _present(directory)
-    files = {name: mark for name, mark in record.files.items() if name in found} | found
+    noted = {name: mark for name, mark in record.files.items() if name not in told}
+    files = noted | {n: mark for n, mark in _present(directory).items() if not noted.get(n)}
     if record.is_there and files == record.files:
         return
     try:
@@ -188,8 +200,8 @@ def _missed(directory: Path) -> Iterator[_Missed]:
             continue
         if not path.exists():
             yield _Missed(own, "is gone", own.if_gone)
-        elif own.if_gone and not path.stat().st_size:
-            yield _Missed(own, "is empty", refused=True)
+        elif not path.stat().st_size:
+            yield _Missed(own, "is empty", own.if_gone)
         elif own.mark is not None and mark:
             with contextlib.suppress(OSError, StorageCorrupt):  # damage is told by who needs it
                 now = own.mark(path)
@@ -202,7 +214,7 @@ def _present(directory: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for own in _OWN:
         path = directory / own.name
-        if path.exists():
-            with contextlib.suppress(OSError, StorageCorrupt):
+        with contextlib.suppress(OSError, StorageCorrupt):
+            if path.stat().st_size:
                 found[own.name] = own.mark(path) if own.mark is not None else ""
     return found
