@@ -67,25 +67,34 @@ class ClockState:
         steady_us: how far the steady clock has come, microseconds.
         skew_us: what the wall clock was ahead of it.
         earlier: offsets up to which another skew held, ascending, each with that skew.
+        elapsed_us: how long ago that was, by a count of the machine's that nobody sets; None = not
+            known, as after the machine was started anew.
     """
 
-    __slots__ = ("earlier", "skew_us", "steady_us")
+    __slots__ = ("earlier", "elapsed_us", "skew_us", "steady_us")
 
     def __init__(
-        self, steady_us: int, skew_us: int = 0, earlier: list[tuple[int, int]] | None = None
+        self,
+        steady_us: int,
+        skew_us: int = 0,
+        earlier: list[tuple[int, int]] | None = None,
+        elapsed_us: int | None = None,
     ) -> None:
         self.steady_us: int = steady_us
         self.skew_us: int = skew_us
         self.earlier: list[tuple[int, int]] = list(earlier or [])
+        self.elapsed_us: int | None = elapsed_us
 
 
 def steady_start_us(wall_us: int, kept: ClockState | None) -> int:
     """Where a steady clock begins.
 
-    At the wall's time, but never before the time that the process before it had reached: what it
-    has stored would wait for a clock that was ahead and is right now. If the clock of that process
-    had never been set, what it counted in is gone on with: else all of its deadlines would pass at
-    once when the clock is set.
+    Where that of the process before has come to by now, if it is known how long that was ago. Else
+    at the wall's time, but not later than by what the wall was set forward in that process: what it
+    counts down would pass at once. And never before the time that it had reached: what it has
+    stored would wait for a clock that was ahead and is right now.
+
+    If its clock had never been set, what it counted in is gone on with, for the same reason.
 
     Args:
         wall_us: of the machine.
@@ -93,11 +102,11 @@ def steady_start_us(wall_us: int, kept: ClockState | None) -> int:
     """
     if kept is None:
         return wall_us
-    if kept.steady_us < PLAUSIBLE_US <= wall_us:
-        if kept.steady_us + kept.skew_us >= PLAUSIBLE_US:
-            return max(wall_us - kept.skew_us, kept.steady_us)  # it was set while that one ran
+    if kept.elapsed_us is not None:
+        return kept.steady_us + kept.elapsed_us
+    if kept.steady_us + kept.skew_us < PLAUSIBLE_US <= wall_us:
         return kept.steady_us  # it was set in between, and how long that was nobody knows
-    return max(wall_us, kept.steady_us)
+    return max(wall_us - max(kept.skew_us, 0), kept.steady_us)
 
 
 @final

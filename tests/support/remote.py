@@ -96,6 +96,9 @@ class MemoryDriver:
     def is_connected(self) -> bool:
         return self._is_connected and not self.state.is_down
 
+    async def probe(self) -> None:
+        """Nothing can be wrong."""
+
     async def look(self) -> bool:
         """Connect for reading alone."""
         self._is_connected = not self.state.is_down

@@ -57,6 +57,9 @@ def test_what_is_remembered_of_steps_is_bounded() -> None:
     ]
 
 
+DAY_US = 86_400_000_000
+
+
 @pytest.mark.parametrize(
     ("wall_us", "kept", "start_us"),
     [
@@ -66,8 +69,15 @@ def test_what_is_remembered_of_steps_is_bounded() -> None:
         # A clock that was ahead and is right now, and one that is behind now.
         (START_US, ClockState(START_US + YEAR_US), START_US + YEAR_US),
         (BOOT_US, ClockState(START_US), START_US),
-        # Set forward in the last run, to a time that may be the right one: it is taken over.
-        (START_US + 50, ClockState(START_US - 40, 40), START_US + 50),
+        # Set forward in the last run, whether rightly or not: what was counted down goes on.
+        (START_US + 50, ClockState(START_US - 40, 40), START_US + 10),
+        (START_US, ClockState(START_US - YEAR_US - 9, YEAR_US), START_US - YEAR_US),
+        # Set back in the last run, and right again: that has not brought the future any nearer.
+        (START_US, ClockState(START_US - 50, -YEAR_US), START_US),
+        # Set between the runs, by a day or by 54 years: known where the machine has run on.
+        (START_US, ClockState(START_US - DAY_US, elapsed_us=7), START_US - DAY_US + 7),
+        (START_US - DAY_US, ClockState(START_US, elapsed_us=7), START_US + 7),
+        (START_US, ClockState(BOOT_US, elapsed_us=7), BOOT_US + 7),
         # Never set at all, then or now.
         (BOOT_US + 9, ClockState(BOOT_US), BOOT_US + 9),
         # It was set during the last run, and between the runs.

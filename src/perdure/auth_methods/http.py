@@ -114,6 +114,16 @@ class HttpMethod(AuthMethod):
         """Close the connections."""
         await self._client.aclose()
 
+    async def probe(self) -> None:
+        """Reach the services. They are asked about nobody: a question may count as a login."""
+        settings = self._settings
+        for url in filter(None, (settings.url, settings.acl_url)):
+            try:
+                await self._client.head(url)
+            except httpx.HTTPError as error:
+                text = str(error) or type(error).__name__
+                raise MethodUnavailable(f"{url}: {text}") from None
+
     async def authenticate(self, request: AuthRequest) -> AuthResult:
         """Ask about a CONNECT."""
         body = _body(request)

@@ -58,6 +58,10 @@ class JwtMethod(AuthMethod):
         """Begin to keep the keys."""
         await self._keys.start()
 
+    async def probe(self) -> None:
+        """Get the keys."""
+        await self._keys.find(None)
+
     def reload(self) -> None:
         """Get the keys anew."""
         self._keys.reload()

@@ -114,6 +114,10 @@ class LdapMethod(AuthMethod):
         """End the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    async def probe(self) -> None:
+        """Bind as whoever searches, or as nobody."""
+        await self._run(self._bind_searcher, AuthRequest(client_id=""))
+
     async def authenticate(self, request: AuthRequest) -> AuthResult:
         """Bind as the user of a CONNECT."""
         if not request.username:
@@ -173,6 +177,13 @@ class LdapMethod(AuthMethod):
             return ""
         connection.unbind()
         return entry
+
+    def _bind_searcher(self, _request: AuthRequest) -> None:
+        """Bind as ``bind_dn``, or as nobody where none searches."""
+        connection = self._connect(self._settings.bind_dn, self._settings.bind_password)
+        if connection is None:
+            raise MethodUnavailable(f"{self._settings.bind_dn!r} is not let in by the directory")
+        connection.unbind()
 
     def _find_as_searcher(self, request: AuthRequest) -> str | None:
         """The name of a user's entry; None = there is none.

@@ -46,6 +46,9 @@ from perdure.mqtt.reason_codes import NOT_AUTHORIZED
 from perdure.topic.rules import Permission
 
 CACHE_KEY_BYTES: Final = 32
+NOBODY: Final = "perdure-config-check"
+"""Whom a probe looks up: no user should be called so."""
+
 ENTRIES_MAX: Final = 16
 """Hashes of one user: each slow one is a check."""
 
@@ -190,6 +193,12 @@ class StoredUsers(AuthMethod):
         if user is None or not isinstance(proof, str) or proof not in user.entries:
             return deny(NOT_AUTHORIZED)
         return await self._allow(request, user, proof)
+
+    async def probe(self) -> None:
+        """Look up a user that there is not: the server is there, and takes the questions."""
+        request = AuthRequest(client_id=NOBODY, username=NOBODY)
+        await self.find_user(request)
+        await self.find_rules(request)
 
     def reload(self) -> None:
         """Remember nothing."""

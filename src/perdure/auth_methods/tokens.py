@@ -25,7 +25,7 @@ from perdure.broker.auth.method import (
 from perdure.config.schema.auth_methods import TokensAuthConfig
 from perdure.errors import ConfigError, PerdureError, StorageCorrupt
 from perdure.mqtt.reason_codes import NOT_AUTHORIZED
-from perdure.tokens import LAYOUTS, SharedStore, Token, parse_id
+from perdure.tokens import LAYOUTS, SharedStore, Token, TokenStore, parse_id
 
 
 @final
@@ -47,6 +47,10 @@ class TokensMethod(AuthMethod):
         """Begin to maintain the store."""
         if self._settings.maintain_s:
             self._maintaining = asyncio.create_task(self._maintain(), name="tokens")
+
+    async def probe(self) -> None:
+        """Open the store."""
+        await self._opened()
 
     async def close(self) -> None:
         """End it, and the connection."""
@@ -98,9 +102,15 @@ class TokensMethod(AuthMethod):
             proof=token.id,
         )
 
-    async def _find(self, token_id: bytes) -> Token | None:
+    async def _opened(self) -> TokenStore:
         try:
-            store = await self._store.get(self._now_s())
+            return await self._store.get(self._now_s())
+        except PerdureError as error:
+            raise MethodUnavailable(error.message) from None
+
+    async def _find(self, token_id: bytes) -> Token | None:
+        store = await self._opened()
+        try:
             return await store.find(token_id, self._now_s())
         except StorageCorrupt as error:
             raise UnusableAnswer(error.message) from None

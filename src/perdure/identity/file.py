@@ -1,7 +1,8 @@
 """``identity.db``: users, keys, the setup token, failed logins, records on their way to the log.
 
 SQLite, for several processes write it: the broker, those of HTTP and the command line. Every change
-and its audit record are one transaction; the broker takes the records from here to its log.
+and its audit record are one transaction; the broker takes the records from here to its log. Its
+``application_id`` is a random number that tells it from every other.
 
 ::
 
@@ -17,21 +18,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Final, final
+from typing import Any, Final, final
 
 import msgspec
 
 from perdure.admin.audit import AuditRecord
 from perdure.errors import StorageCorrupt, StorageFull, StorageUnavailable
+from perdure.storage.directory_record import is_noted
 
 FILE_NAME: Final = "identity.db"
 
+GONE_HINT: Final = (
+    "put it back from a backup; or perdure storage repair lets the next start make a new one, and "
+    "users and keys are to be made anew"
+)
 DAMAGED_HINT: Final = (
     "put it back from a backup; or perdure storage repair puts it aside, and users and keys are to "
     "be made anew"
@@ -74,12 +81,15 @@ class IdentityFile:
 
     Raises:
         StorageUnavailable: it cannot be opened.
-        StorageCorrupt: it is something else, or of a later release.
+        StorageCorrupt: it is something else, of a later release, or gone.
     """
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE_NAME
+        self._was_here = is_noted(directory, FILE_NAME)
         try:
+            if self._was_here and not (self.path.exists() and self.path.stat().st_size):
+                raise self._gone()
             self.path.touch(mode=0o600)
             owner, mine = directory.stat(), self.path.stat()
             if mine.st_uid == 0 and owner.st_uid:
@@ -109,8 +119,17 @@ class IdentityFile:
         if version not in (0, VERSION):
             raise StorageCorrupt(f"{self.path} is of another release (version {version})")
         if version == 0:
+            if self._was_here:
+                raise self._gone()
             self._written.executescript(_SCHEMA)
             self._written.execute(f"PRAGMA user_version = {VERSION}")
+        (mark,) = self._written.execute("PRAGMA application_id").fetchone()
+        if mark == 0:
+            self._written.execute(f"PRAGMA application_id = {secrets.randbelow(2**31 - 1) + 1}")
+
+    def _gone(self) -> StorageCorrupt:
+        what = "is empty" if self.path.exists() else "is gone"
+        return StorageCorrupt(f"{self.path} {what}: with it users, keys and logins", hint=GONE_HINT)
 
     def __enter__(self) -> IdentityFile:
         return self
@@ -192,12 +211,32 @@ def damage_of(directory: Path) -> str:
     if not path.exists():
         return ""
     try:
-        with contextlib.closing(
-            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-        ) as rows:
-            (found,) = rows.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.OperationalError:
-        return ""  # in use, or not readable by this user
+        spare = path.stat().st_size % (_ask(path, "PRAGMA page_size") or 1)
+        if spare:
+            return f"it ends {spare} bytes into a page"  # which SQLite fills up with zeros
+        found = _ask(path, "PRAGMA quick_check(1)")
     except sqlite3.Error as error:
         return str(error)
-    return "" if found == "ok" else str(found)
+    return "" if found in ("ok", None) else str(found)
+
+
+def mark_of_users(path: Path) -> str:
+    """What tells such a file from every other; empty = it cannot be read now."""
+    try:
+        found = _ask(path, "PRAGMA application_id")
+    except sqlite3.Error:
+        return ""  # that is damage
+    return f"{found:08x}" if found else ""
+
+
+def _ask(path: Path, question: str) -> Any:
+    """One value out of a file, which is not changed; None = in use, or not for this user.
+
+    Raises:
+        sqlite3.Error: it is damaged.
+    """
+    with contextlib.suppress(sqlite3.OperationalError):
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as rows:
+            return rows.execute(question).fetchone()[0]
+    return None

@@ -52,6 +52,7 @@ from perdure.server.listeners import (
     make_listeners,
 )
 from perdure.server.metrics_part import MetricsPart, keep_gauges
+from perdure.server.own_files import check_own_files, note_own_files
 from perdure.server.preflight import look
 from perdure.server.scheduler import LoopScheduler
 from perdure.server.startup import bounded_by_files, say_start
@@ -122,6 +123,7 @@ async def serve(
     say_build()
     say_start(config, open_files=process.open_files())
     files, bans = await _look(config)
+    told = check_own_files(Path(config.storage.path)) if config.storage.traits.is_kept else []
     store = await _open_store(config, engine)
     watch = TaskWatch()
     scheduler = LoopScheduler(asyncio.get_running_loop(), watch.task_failed)
@@ -193,13 +195,15 @@ async def serve(
         jobs=jobs,
         reloads=reloads,
         notifier=Notifier.from_environment(os.environ, pid=os.getpid()),
-        on_ready=functools.partial(_greet, greet, config, listeners),
+        on_ready=functools.partial(_ready, greet, config, listeners, told),
         handover=functools.partial(store.send_on, broker)
         if isinstance(store, ClusterStore)
         else None,
     )
     try:
         await lifecycle.run()
+        if config.storage.traits.is_kept:
+            note_own_files(Path(config.storage.path))
     finally:
         access.close()
         watch.close()
@@ -217,9 +221,14 @@ async def _look(config: Config) -> tuple[AccessFiles, BanList]:
     return found.ready()
 
 
-def _greet(
-    greet: Callable[[str], object] | None, config: Config, listeners: Sequence[Listener]
+def _ready(
+    greet: Callable[[str], object] | None,
+    config: Config,
+    listeners: Sequence[Listener],
+    told: list[str],
 ) -> None:
+    if config.storage.traits.is_kept:
+        note_own_files(Path(config.storage.path), told)
     if greet is None:
         return
     where = [

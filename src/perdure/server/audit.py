@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import msgspec
 
 from perdure.admin.audit import AuditRecord
+from perdure.errors import StorageUnavailable
 from perdure.identity.redaction import redacted
 from perdure.model import Message
 from perdure.observe.logs import get_logger
@@ -130,6 +131,13 @@ class AuditTrail:
 
     async def _append(self, records: list[AuditRecord]) -> None:
         services = self._services
+        if not services.committer.writable:
+            # It would wait for a store that may never come back, and so would who asks.
+            raise StorageUnavailable(
+                "the storage takes no messages, so this is recorded in the broker's log alone; it "
+                "may be done all the same",
+                hint=services.committer.failure_text,
+            )
         pipeline = services.pipeline
         pipeline.now_us = services.clock.now_us()
         for record in records:

@@ -3,12 +3,17 @@
 It is replaced as a whole and not synced: it is written every ten seconds, and an older one costs
 no more than the time that some deadlines are late. One with a wrong digit would cost all
 sessions: it has a checksum.
+
+How long ago it was written is told by the kernel's count since it started, as long as it is the
+same start: the wall clock may have been set in between.
 """
 
 from __future__ import annotations
 
 import os
+import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, final
 
@@ -21,22 +26,42 @@ log = get_logger("server")
 
 CLOCK_FILE: Final = "broker.clock"
 
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
 
 class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content; see ``ClockState``.
 
     Attributes:
         checksum: CRC-32 of the others, as JSON; None = written by a release that had none.
+        boot: which start of the kernel it was written in; empty = not known.
+        since_boot_us: how long after that.
     """
 
     steady_us: int
     skew_us: int
     earlier: list[tuple[int, int]]
     checksum: int | None = None
+    boot: str = ""
+    since_boot_us: int = 0
 
     def summed(self) -> int:
         """What the checksum should be."""
-        return zlib.crc32(msgspec.json.encode([self.steady_us, self.skew_us, self.earlier]))
+        values: list[object] = [self.steady_us, self.skew_us, self.earlier]
+        if self.boot:
+            values += [self.boot, self.since_boot_us]
+        return zlib.crc32(msgspec.json.encode(values))
+
+
+def uptime() -> tuple[str, int]:
+    """Which start of the kernel this is, and how long ago it was, microseconds, suspended or not;
+    an empty name = that is not known here."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip(), (
+            time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+        )
+    except (OSError, ValueError, AttributeError):
+        return "", 0
 
 
 _decoder = msgspec.json.Decoder(_Kept)
@@ -48,10 +73,12 @@ class ClockFile:
 
     Args:
         directory: the data directory.
+        uptime: as the function of that name.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, uptime: Callable[[], tuple[str, int]] = uptime) -> None:
         self._path = directory / CLOCK_FILE
+        self._uptime = uptime
         self._failed = False
 
     def load(self) -> ClockState | None:
@@ -66,11 +93,25 @@ class ClockFile:
         if kept.checksum not in (None, kept.summed()):
             log.warning("clock.file_unreadable", path=str(self._path), error="checksum mismatch")
             return None
-        return ClockState(kept.steady_us, kept.skew_us, kept.earlier)
+        boot, since_boot_us = self._uptime()
+        elapsed_us = since_boot_us - kept.since_boot_us if boot and boot == kept.boot else -1
+        return ClockState(
+            kept.steady_us,
+            kept.skew_us,
+            kept.earlier,
+            elapsed_us if elapsed_us >= 0 else None,
+        )
 
     def save(self, state: ClockState) -> None:
         """Replace the file; a failure is told once."""
-        kept = _Kept(state.steady_us, state.skew_us, state.earlier)
+        boot, since_boot_us = self._uptime()
+        kept = _Kept(
+            state.steady_us,
+            state.skew_us,
+            state.earlier,
+            boot=boot,
+            since_boot_us=since_boot_us,
+        )
         data = msgspec.json.encode(msgspec.structs.replace(kept, checksum=kept.summed()))
         beside = self._path.with_name(f".{CLOCK_FILE}.new")
         try:

@@ -17,6 +17,7 @@ from perdure.broker.auth.authorize import AllowAll
 from perdure.broker.broker import Broker
 from perdure.clock import Clock, SystemClock
 from perdure.config.schema import Config, StorageConfig
+from perdure.errors import StorageCorrupt, StorageUnavailable
 from perdure.identity.file import IdentityFile
 from perdure.observe import Metrics
 from perdure.server import audit
@@ -25,6 +26,7 @@ from perdure.server.scheduler import LoopScheduler
 from perdure.storage.memory import MemoryDatabase
 
 HOUR_US = 3_600_000_000
+RECORD = AuditRecord(1, "anna", "admin", "socket", "", "", "bans.add", "a", {}, None, None, "ok")
 
 
 class Wall(Clock):
@@ -133,6 +135,19 @@ async def test_secrets_are_not_written(scene: Scene) -> None:
     for secret in (b"hunter22", b"t0k", b"$argon2"):
         assert secret not in message.payload
     assert b'"has_password":true' in message.payload
+
+
+async def test_nobody_waits_for_a_store_that_has_failed(scene: Scene) -> None:
+    """It may never take anything again; what was asked for must have an answer."""
+    trail = AuditTrail(scene.broker.services)
+    committer = scene.broker.services.committer
+    committer.lost(StorageCorrupt("a block of 000019.sst is damaged", hint="repair it"))
+    count = len(committer.batch.operations)
+    async with asyncio.timeout(5):
+        with pytest.raises(StorageUnavailable, match="log alone") as told:
+            await trail.record(RECORD)
+    assert told.value.hint == "a block of 000019.sst is damaged (repair it)"
+    assert len(committer.batch.operations) == count
 
 
 async def test_what_was_changed_elsewhere_comes_once(scene: Scene, tmp_path: Path) -> None:

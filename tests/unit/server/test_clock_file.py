@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from perdure.clock import ClockState
-from perdure.server.clock_file import CLOCK_FILE, ClockFile
+from perdure.server.clock_file import CLOCK_FILE, ClockFile, uptime
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
@@ -57,3 +57,24 @@ def test_a_directory_that_takes_nothing_is_told_once(tmp_path: Path) -> None:
         file.save(ClockState(1))
         file.save(ClockState(2))
     assert [entry["event"] for entry in told] == ["clock.file_unwritable"]
+
+
+def test_how_long_ago_it_was_is_told_by_the_kernel(tmp_path: Path) -> None:
+    """The wall clock may have been set in between; not if the machine was started anew."""
+    ClockFile(tmp_path, uptime=lambda: ("a", 1_000)).save(ClockState(5))
+    for now, elapsed_us in {
+        ("a", 1_000): 0,
+        ("a", 4_000): 3_000,
+        ("a", 999): None,  # another container, whose clock is set apart
+        ("b", 4_000): None,
+        ("", 0): None,
+    }.items():
+        found = ClockFile(tmp_path, uptime=lambda now=now: now).load()
+        assert found is not None
+        assert found.elapsed_us == elapsed_us
+    ClockFile(tmp_path, uptime=lambda: ("", 0)).save(ClockState(5))
+    found = ClockFile(tmp_path, uptime=lambda: ("", 0)).load()
+    assert found is not None
+    assert found.elapsed_us is None
+    boot, since_us = uptime()
+    assert bool(boot) == (since_us > 0)

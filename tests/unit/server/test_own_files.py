@@ -1,4 +1,4 @@
-"""Files beside the database: damage is found, put aside, and named with the way out."""
+"""Files beside the database: what is damaged, gone or another's is found, with the way out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from perdure.cli.main import run
 from perdure.errors import StorageCorrupt
 from perdure.forwarders.origin import ORIGIN_FILE
 from perdure.identity.file import FILE_NAME, IdentityFile
-from perdure.server.own_files import damaged_files
+from perdure.server.bans import BAN_FILE
+from perdure.server.clock_file import CLOCK_FILE
+from perdure.server.cluster_log_note import TOPIC_FILE
+from perdure.server.http_part import TOKEN_FILE
+from perdure.server.own_files import check_own_files, damaged_files, note_own_files, wrong_files
+from perdure.storage.directory_record import RECORD_FILE
+from perdure.storage.remote.driver import IDENTITY_FILE as ID_FILE
 from perdure.storage.rocksdb import RocksDatabase
 from tests.unit.fixtures import logging_as_before
 
@@ -63,3 +69,133 @@ def test_what_is_damaged_is_put_aside(
     assert (aside / name).read_bytes() == damaged
     assert run(["storage", "check", *command]) == 0
     RocksDatabase.open(directory).close()
+
+
+def test_a_first_start_is_silent(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    check_own_files(directory)
+    note_own_files(directory)
+    check_own_files(directory)
+    assert list(wrong_files(directory)) == []
+    captured = capsys.readouterr()
+    assert captured.out + captured.err == ""
+
+
+GONE = [ORIGIN_FILE, FILE_NAME, ID_FILE, TOPIC_FILE]
+TOLD = [KEY_FILE, BAN_FILE, CLOCK_FILE, TOKEN_FILE]
+
+
+def fill(directory: Path) -> None:
+    """Let a directory have every file of a broker, and note them."""
+    for name in (*GONE, *TOLD):
+        if not (directory / name).exists():
+            (directory / name).write_text(f"{name}\n")
+    note_own_files(directory)
+
+
+@pytest.mark.parametrize("harm", ["gone", "empty"])
+@pytest.mark.parametrize("name", GONE)
+def test_what_is_gone_is_not_made_anew(
+    directory: Path, name: str, harm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(directory)
+    path = directory / name
+    if harm == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(b"")
+    with pytest.raises(StorageCorrupt, match=f"{name} is {harm}") as refused:
+        check_own_files(directory)
+    assert "storage repair" in refused.value.hint
+    command = ("--data", str(directory))
+    assert run(["storage", "check", *command]) == 65
+    assert f"{name}\t\tis {harm}" in capsys.readouterr().out
+    if name == FILE_NAME:
+        assert run(["users", "setup-link", *command]) == 65
+        assert f"is {harm}" in capsys.readouterr().err
+        assert path.exists() == (harm == "empty")
+    assert run(["storage", "repair", *command, "--yes"]) == 0
+    check_own_files(directory)
+    IdentityFile(directory).close()
+    assert run(["storage", "check", *command]) in (0, 65)
+    assert f"{name}\t\tis" not in capsys.readouterr().out.replace("it has 0 bytes", "")
+
+
+@pytest.mark.parametrize("harm", ["gone", "empty"])
+@pytest.mark.parametrize("name", TOLD)
+def test_what_costs_little_is_told(
+    directory: Path, name: str, harm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(directory)
+    (directory / name).write_bytes(b"")
+    if harm == "gone":
+        (directory / name).unlink()
+    told = check_own_files(directory)
+    assert told == [name]
+    assert f"{name} problem='is {harm}'" in capsys.readouterr().out
+    note_own_files(directory)  # what is not told of stays noted: another start may come between
+    assert check_own_files(directory) == [name]
+    capsys.readouterr()
+    note_own_files(directory, told)
+    check_own_files(directory)
+    assert capsys.readouterr().out == ""
+
+
+def test_another_brokers_file(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(directory)
+    other = tmp_path / "other"
+    other.mkdir()
+    load_or_create_key(other / KEY_FILE, b"o" * 32)
+    IdentityFile(other).close()
+    for name in (KEY_FILE, FILE_NAME):
+        (directory / name).write_bytes((other / name).read_bytes())
+        told = check_own_files(directory)
+        assert f"{name}" in capsys.readouterr().out
+        note_own_files(directory, told)
+    check_own_files(directory)
+    assert capsys.readouterr().out == ""
+    (directory / ORIGIN_FILE).write_bytes(b"o" * 32)  # a flipped bit is another, too
+    with pytest.raises(StorageCorrupt, match=r"origin\.key is not the one that was here"):
+        check_own_files(directory)
+    assert run(["storage", "repair", "--data", str(directory), "--yes"]) == 0
+    assert (directory / ORIGIN_FILE).read_bytes() == b"o" * 32
+    check_own_files(directory)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"files":{"a":""},"checksum":1}'])
+def test_without_the_record_nothing_is_missed(
+    directory: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in a directory of an earlier release: it is told, and noted from then on."""
+    fill(directory)
+    (directory / RECORD_FILE).write_bytes(content)
+    (directory / FILE_NAME).unlink()
+    check_own_files(directory)
+    assert "data.files_unknown" in capsys.readouterr().out
+    note_own_files(directory)
+    check_own_files(directory)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_user_file_that_lacks_its_last_byte(directory: Path) -> None:
+    """SQLite does not miss it."""
+    path = directory / FILE_NAME
+    path.write_bytes(path.read_bytes()[:-1])
+    [found] = damaged_files(directory)
+    assert "into a page" in found.problem
+    with pytest.raises(StorageCorrupt, match="into a page"):
+        check_own_files(directory)
+
+
+def test_the_users_whose_newest_pages_are_gone(tmp_path: Path) -> None:
+    """SQLite begins anew where the file is there and its log is not."""
+    directory = tmp_path
+    with IdentityFile(directory):
+        note_own_files(directory)
+        beside = (directory / FILE_NAME).read_bytes()
+    whole = (directory / FILE_NAME).read_bytes()
+    (directory / FILE_NAME).write_bytes(beside)
+    assert len(beside) < len(whole)
+    with pytest.raises(StorageCorrupt, match=r"identity\.db is"):
+        IdentityFile(directory)

@@ -92,6 +92,13 @@ class AuthMethod(ABC):
         """
         return ignore()
 
+    async def probe(self) -> None:  # noqa: B027 - some ask nobody
+        """Ask whoever is asked for a client, about one that there is not; before a start.
+
+        Raises:
+            MethodUnavailable: there is no answer, or none that could be used.
+        """
+
     async def start(self) -> None:  # noqa: B027 - most have nothing to do
         """Begin what goes on beside the questions; what is away now may come later."""
 

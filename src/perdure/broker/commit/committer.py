@@ -396,6 +396,14 @@ class Committer:
             now_us = self.clock.monotonic_us()
             self._spacing.wake_at(now_us, now_us)
 
+    @property
+    def failure_text(self) -> str:
+        """Why it takes no writes, and what to do; empty = it takes them."""
+        failure = self.failure
+        if failure is None:
+            return ""
+        return f"{failure.message} ({failure.hint})" if failure.hint else failure.message
+
     def recovered(self) -> None:
         """The store takes writes again; a batch opened meanwhile is kept."""
         self.writable = True

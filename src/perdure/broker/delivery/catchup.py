@@ -179,8 +179,10 @@ class CatchUp:
             session.outbound.pass_to(entry.serial)
         message = entry.message
         if message is None:
-            if not entry.serial and not session.outbound.was_settled(session.outbound.next_serial):
-                # A tombstone (``disk_budget``): the client is told with the next message.
+            # That of a group's entry says that the group has it back (``reclaim``), and any other
+            # one that retention has taken it (``disk_budget``): the client is told of that.
+            is_lost = not (entry.serial or entry.group_key)
+            if is_lost and not session.outbound.was_settled(session.outbound.next_serial):
                 session.drop_note += 1
             session.outbound.skip(entry.offset)
             session.moved()

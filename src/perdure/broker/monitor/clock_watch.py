@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from perdure.storage.contract import Database
 
 LOOK_INTERVAL_US: Final = 5_000_000
+TIME_OFF_US_MIN: Final = 3_600_000_000
+"""Less time between two processes is not told."""
+
 KEEP_INTERVAL_US: Final = 10_000_000
 """After a kill, what had expired since the clock was kept last is counted down again at most."""
 
@@ -63,6 +66,7 @@ class ClockWatch:
     ) -> None:
         self._core = core
         self._memory = memory
+        self._kept = kept
         self._logged_skew_us: int = kept.skew_us if kept is not None else core.clock.skew_us
         self._kept_us: int = 0
         self._timer: Timer | None = None
@@ -77,8 +81,9 @@ class ClockWatch:
                 "clock.not_set",
                 hint="times in the log are wrong until it is; no deadline passes when it is set",
             )
+        self._say_time_off()
         if abs(clock.skew_us - self._logged_skew_us) >= STEP_US_MIN:
-            self._remember()
+            self._stepped("while the broker was off; no deadline has moved")
         lead_us = self.lead_us()
         if lead_us >= STEP_US_MIN:
             core.log.warning(
@@ -107,24 +112,45 @@ class ClockWatch:
         core = self._core
         clock = core.clock
         clock.look()
-        step_us = clock.skew_us - self._logged_skew_us
-        if abs(step_us) >= STEP_US_MIN:
-            self._remember()
-            direction = "forward" if step_us > 0 else "back"
-            if step_us > 0:
-                core.metrics.clock_steps_forward += 1
-            else:
-                core.metrics.clock_steps_back += 1
-            core.log.warning(
-                "clock.stepped",
-                direction=direction,
-                by_s=_seconds(abs(step_us)),
-                offsets_ahead_s=_seconds(self.lead_us()),
-                hint="it was set, or the machine was suspended; no deadline has moved",
-            )
+        if abs(clock.skew_us - self._logged_skew_us) >= STEP_US_MIN:
+            self._stepped("it was set, or the machine was suspended; no deadline has moved")
             self._keep()
         elif clock.monotonic_us() - self._kept_us >= KEEP_INTERVAL_US:
             self._keep()
+
+    def _say_time_off(self) -> None:
+        """Tell how much time has passed by the wall alone: it cannot be told from a clock that was
+        behind in the last run."""
+        kept = self._kept
+        if kept is None or kept.elapsed_us is not None:
+            return
+        core = self._core
+        passed_us = core.clock.now_us() - kept.steady_us
+        if passed_us >= TIME_OFF_US_MIN:
+            core.log.warning(
+                "clock.time_off",
+                counted_s=_seconds(passed_us),
+                hint="the broker was off so long, by the machine's clock, and everything that "
+                "counts down has counted it; if it was not, that clock was behind in the last run, "
+                "and sessions, messages and generations end early by the difference",
+            )
+
+    def _stepped(self, hint: str) -> None:
+        core = self._core
+        step_us = core.clock.skew_us - self._logged_skew_us
+        self._remember()
+        direction = "forward" if step_us > 0 else "back"
+        if step_us > 0:
+            core.metrics.clock_steps_forward += 1
+        else:
+            core.metrics.clock_steps_back += 1
+        core.log.warning(
+            "clock.stepped",
+            direction=direction,
+            by_s=_seconds(abs(step_us)),
+            offsets_ahead_s=_seconds(self.lead_us()),
+            hint=hint,
+        )
 
     def _remember(self) -> None:
         """Draw a line in the log: what has a greater offset came after the step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from perdure.config.schema import Config
 from perdure.config.units import format_duration, format_size
 
 if TYPE_CHECKING:
-    from perdure.server.preflight import Preflight
+    from perdure.server.preflight import Finding
 
 
 @click.group()
@@ -40,22 +41,31 @@ def command() -> None:
 
 @command.command()
 @config_options
+@click.option("--connect", is_flag=True, help="Also ask the servers that it names: do they answer?")
 @output_options
-def check(config_path: Path | None, sets: tuple[str, ...], out: Output) -> int:
+def check(config_path: Path | None, sets: tuple[str, ...], connect: bool, out: Output) -> int:
     """Tell all that `serve` would refuse, and what is doubtful; exit 78 if there is a problem.
 
     Looks at the files, the directory, the packages and the addresses that the configuration names,
-    as the user who runs it: run it as the broker's.
+    as the user who runs it: run it as the broker's. With --connect it also connects to the servers
+    of `storage`, `auth` and `registry`, beside a running broker too: of storage, which `serve`
+    waits for, no answer is a problem; of the others, which may come later, it is a warning.
     """
     loaded, problems = examine(config_path, environ=os.environ, sets=sets)
     warnings = list(loaded.warnings) if loaded else []
+    unasked: list[str] = []
     if loaded is not None:
-        found = _look(loaded)
+        findings, unasked = _look(loaded.config, connect=connect)
         problems = [
             Problem(each.path, each.message, _where(loaded, each.path), each.hint)
-            for each in found.problems
+            for each in findings
+            if each.severity == "problem"
         ]
-        warnings += [f"{each} ({each.hint})" if each.hint else str(each) for each in found.warnings]
+        warnings += [
+            f"{each} ({each.hint})" if each.hint else str(each)
+            for each in findings
+            if each.severity == "warning"
+        ]
     rows = [
         {
             "where": problem.where,
@@ -66,21 +76,28 @@ def check(config_path: Path | None, sets: tuple[str, ...], out: Output) -> int:
         for problem in problems
     ]
     if out.is_json:
-        out.record({"ok": not rows, "problems": rows, "warnings": warnings})
+        out.record({"ok": not rows, "problems": rows, "warnings": warnings, "not_asked": unasked})
     elif rows:
         out.rows((Column("where"), Column("path"), Column("message"), Column("hint")), rows)
     if not out.is_json:
         for warning in warnings:
             error_line(f"warning: {warning}")
+        if unasked:
+            error_line(f"not asked whether they answer: {', '.join(unasked)} (--connect asks)")
         click.echo(_verdict(config_path, len(rows)), err=True)
     return ExitCode.CONFIG if rows else ExitCode.OK
 
 
-def _look(loaded: Loaded) -> Preflight:
+def _look(config: Config, *, connect: bool) -> tuple[list[Finding], list[str]]:
+    """What was found, and which settings name a server that was not asked."""
     # Imported late: the other commands do without what the server needs.
+    from perdure.server.answering import ask, named
     from perdure.server.preflight import look
 
-    return look(loaded.config, ports=True)
+    found = look(config, ports=True)
+    if connect and not found.problems:
+        return [*found.findings, *asyncio.run(ask(config))], []
+    return list(found.findings), named(config)
 
 
 def _where(loaded: Loaded, path: str) -> str:

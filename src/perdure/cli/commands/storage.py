@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -324,7 +325,10 @@ def check(storage: StorageConfig, out: Output) -> int:
     """
     if is_in_server(storage):
         with open_server_state(storage) as server:
-            count = _print_findings(out, server.each(server.source.check()))
+            from perdure.server.own_files import wrong_files
+
+            found = server.each(server.source.check())
+            count = _print_findings(out, chain(wrong_files(Path(storage.path)), found))
     else:
         count = _print_findings(out, _check_directory(storage))
     verdict = "ok" if count == 0 else f"{count} {'problem' if count == 1 else 'problems'}"
@@ -334,11 +338,11 @@ def check(storage: StorageConfig, out: Output) -> int:
 
 def _check_directory(storage: StorageConfig) -> Iterator[Finding]:
     """What is wrong with the files of a directory, and then with its rows."""
-    from perdure.server.own_files import damaged_files
+    from perdure.server.own_files import wrong_files
     from perdure.storage.rocksdb.inspection import inspect
 
     path = database_directory(storage)
-    yield from damaged_files(path)
+    yield from wrong_files(path)
     yield from inspect(path, storage.rocksdb)
 
 

@@ -191,5 +191,4 @@ class NodeOperations:
         stalled_s = self._services.metrics.cluster_stalled_seconds
         if stalled_s >= STALLED_S:
             return f"Kafka has taken nothing for {stalled_s} s"
-        failure = self._services.committer.failure
-        return failure.message if failure is not None else self._services.retention.disk_over
+        return self._services.committer.failure_text or self._services.retention.disk_over

@@ -60,7 +60,6 @@ class StorageOperations:
         services = self._services
         database = services.database
         infos = database.generations()
-        failure = services.committer.failure
         state = (
             "failed"
             if not services.committer.writable
@@ -73,7 +72,7 @@ class StorageOperations:
             shard=0,
             database=DATABASE,
             state=state,
-            reason=services.retention.disk_over if failure is None else failure.message,
+            reason=services.committer.failure_text or services.retention.disk_over,
             last_offset=database.last_offset or None,
             last_at=format_time(database.last_offset),
             generations=len(infos),

@@ -74,10 +74,9 @@ class Readings:
 
     def _storage(self) -> Iterator[tuple[str, Reading]]:
         """Whether messages are stored: what a store in a server is away for counts as well."""
-        failure = self._services.committer.failure
         if not self._services.committer.writable:
-            text = failure.message if failure is not None else "the storage takes no writes"
-            yield "storage", Reading(1, 1, text)
+            text = self._services.committer.failure_text
+            yield "storage", Reading(1, 1, text or "the storage takes no writes")
         elif self._services.publish_path.disk_full:
             yield "storage", Reading(1, 1, "the disk budget is used up: publishers are refused")
 

@@ -99,6 +99,14 @@ class PostgresDriver(PostgresState):
     def is_connected(self) -> bool:
         return self._writer is not None and not self._writer.is_closed()
 
+    async def probe(self) -> None:
+        pool = self._make_pool()
+        try:
+            await durability.check(pool, self._policy)
+            await schema.look(pool)
+        finally:
+            await pool.close()
+
     async def claim(self) -> Claim:
         self._drop_writer()
         async with self._translated():

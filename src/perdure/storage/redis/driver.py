@@ -96,6 +96,13 @@ class RedisDriver(RedisState):
     def is_connected(self) -> bool:
         return self._writer is not None and self._writer.is_open
 
+    async def probe(self) -> None:
+        client = await self._connect()
+        try:
+            await durability.check(client, self._policy)
+        finally:
+            await client.close()
+
     async def claim(self) -> Claim:
         await self._let_go()
         reader = self._reader

@@ -243,6 +243,17 @@ class Looks(Reads, Protocol):
 class Driver(Reads, Protocol):
     """A server, whose state its only writer reads too; one ``commit`` at a time."""
 
+    async def probe(self) -> None:
+        """Whether ``claim`` would find the server, and may use it; beside a broker, too.
+
+        Nothing is claimed or changed.
+
+        Raises:
+            ConfigError: the login or the server's settings are refused.
+            StorageError: it does not answer, or cannot be used.
+        """
+        ...
+
     @property
     def place(self) -> str:
         """The server as a person knows it, without secrets."""

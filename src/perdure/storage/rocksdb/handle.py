@@ -20,6 +20,7 @@ from perdure.errors import StorageCorrupt, StorageError, StorageUnavailable, Usa
 from perdure.storage.rocksdb.directory import DirectoryLock, probe
 from perdure.storage.rocksdb.engine import Engine, EngineFactory, Operations
 from perdure.storage.rocksdb.starting import Watched, open_watched
+from perdure.storage.rocksdb.status import REPAIR_HINT
 
 
 @final
@@ -42,6 +43,7 @@ class EngineHandle:
     __slots__ = (
         "_closed",
         "_config",
+        "_damage",
         "_directory_lock",
         "_engine",
         "_engine_factory",
@@ -72,6 +74,7 @@ class EngineHandle:
         self.watched: Watched | None = None
         self._open()
         self._failure: StorageError | None = None
+        self._damage = ""
         self._closed = False
         self._written_commit = 0
         self._synced_commit = 0
@@ -174,6 +177,7 @@ class EngineHandle:
             return False
         if self._failure is None:
             return True
+        self._refuse_if_damaged(self._failure)
         # A sync that hangs on a dead disk holds the lock: there is nothing to recover yet.
         if not self.lock.acquire(blocking=False):
             return False
@@ -191,6 +195,26 @@ class EngineHandle:
         self._synced_commit = self._written_commit
         self._failure = None
         return True
+
+    def _refuse_if_damaged(self, failure: StorageError) -> None:
+        """Open a database anew for damage once: it may be what was read that was wrong.
+
+        A merge of RocksDB's that meets a damaged block has all writes refused, and meets it again
+        when the database was opened anew: a broker that comes back for a moment each time would say
+        that it takes writes, and take none.
+
+        Raises:
+            StorageCorrupt: the same damage was met before.
+        """
+        if not isinstance(failure, StorageCorrupt):
+            return
+        if failure.message == self._damage:
+            raise StorageCorrupt(
+                f"{failure.message}: met again after the database was opened anew, so nothing is "
+                "written any more",
+                hint=f"stop the broker; {REPAIR_HINT}",
+            )
+        self._damage = failure.message
 
     def _reopen(self, load: Callable[[], int]) -> None:
         if self._engine is not None:

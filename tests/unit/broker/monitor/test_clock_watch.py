@@ -244,6 +244,59 @@ def test_a_clock_that_begins_in_1970_and_is_set_then(restart: bool) -> None:
     assert sim.live.services.metrics.sessions_expired == 1
 
 
+DAY_US = 24 * HOUR_US
+
+
+def _away_a_minute(sim: SimBroker, change_us: int, *, known: bool) -> None:
+    """Restart a minute later, the clock set in between; the machine may have counted the time."""
+    sim.stop()
+    sim.run_for(60 * SECOND_US)
+    sim.clock.step_wall_us(change_us)
+    state = sim.kept_clock.state
+    assert state is not None
+    state.elapsed_us = 60 * SECOND_US if known else None
+    sim.start()
+
+
+def test_a_clock_that_was_a_day_behind_in_the_last_run() -> None:
+    """What the machine has counted tells that it was set, and by how much: nothing ends early."""
+    sim = make_sim()
+    publisher, reader = Client(sim, "p"), Client(sim, "r")
+    publisher.connect()
+    reader.connect(expiry_s=3600)
+    reader.subscribe("t", qos=1)
+    reader.cut()
+    publisher.deliver("t", b"early", expiry_s=600)
+    _away_a_minute(sim, DAY_US, known=True)
+    (told,) = sim.logged("clock.stepped")
+    assert (told["direction"], told["by_s"]) == ("forward", 86_400.0)
+    assert sim.logged("clock.time_off") == []
+    # Whether it runs on or is started anew, with the file that this run leaves.
+    _away_a_minute(sim, 0, known=False)
+    assert len(sim.logged("clock.stepped")) == 1
+    reader.connect(wait=False, expiry_s=3600)
+    sim.run_for(200_000)
+    assert [m.payload for m in reader.messages] == [b"early"]
+    reader.cut()
+    sim.run_for(3601 * SECOND_US)
+    assert sim.live.services.metrics.sessions_expired == 1
+
+
+def test_time_that_only_the_wall_has_counted_is_told() -> None:
+    """It may be a clock that was behind: what ended of it is said, with the amount."""
+    sim = make_sim()
+    client = Client(sim, "c")
+    client.connect(expiry_s=3600)
+    client.cut()
+    _away_a_minute(sim, DAY_US, known=False)
+    (told,) = sim.logged("clock.time_off")
+    assert told["counted_s"] == pytest.approx(86_460, abs=1)
+    sim.run_for(SECOND_US)
+    assert sim.live.services.metrics.sessions_expired == 1
+    _away_a_minute(sim, 0, known=False)
+    assert len(sim.logged("clock.time_off")) == 1
+
+
 def test_the_time_is_kept_every_ten_seconds_and_at_the_end() -> None:
     sim = make_sim()
 

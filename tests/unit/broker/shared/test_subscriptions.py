@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure.model import InboxEntry
+from perdure.mqtt.encode import properties_from_forward
 from perdure.mqtt.packets import PUBCOMP, PUBREC, Ack, Publish
 from tests.unit.broker.harness import Client, make_sim
 from tests.unit.broker.sharing import (
@@ -31,6 +32,27 @@ def test_what_a_member_did_not_acknowledge_passes_on_when_it_goes() -> None:
     silent.connect()
     assert payloads_of(silent) == []
     assert payloads_of(other, silent) == bodies
+
+
+@pytest.mark.trap(39)
+def test_what_went_back_to_the_group_is_no_loss_of_its_member() -> None:
+    """The client is told of what was dropped, and this was not."""
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    silent, other = connect_member(sim, "a", acks=False), connect_member(sim, "b")
+    silent.subscribe("own", qos=1)
+    send_numbers(publisher, 10)
+    silent.cut()
+    sim.run_for(100_000)
+    assert len(other.messages) == 10
+    silent.messages.clear()
+    silent.acks = True
+    assert silent.connect().session_present
+    publisher.deliver("own", b"later")
+    sim.run_for(100_000)
+    (later,) = silent.messages
+    assert later.payload == b"later"
+    assert properties_from_forward(later.forward).user_properties == ()
 
 
 @pytest.mark.trap(39)

@@ -28,7 +28,12 @@ def test_check_passes(capsys: Capture) -> None:
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "configuration: ok\n")
     assert run(["config", "check", "--json", *ANY_PORT]) == 0
-    assert json.loads(capsys.readouterr().out) == {"ok": True, "problems": [], "warnings": []}
+    assert json.loads(capsys.readouterr().out) == {
+        "ok": True,
+        "problems": [],
+        "warnings": [],
+        "not_asked": [],
+    }
 
 
 def test_check_tells_every_problem(bad: Path, capsys: Capture) -> None:
@@ -65,6 +70,43 @@ def test_check_looks_at_what_the_configuration_names(tmp_path: Path, capsys: Cap
     found = json.loads(capsys.readouterr().out)
     assert found["ok"]
     assert len(found["warnings"]) == 1
+
+
+def test_check_says_whom_it_has_not_asked(capsys: Capture) -> None:
+    """Nothing goes over the network before that is asked for."""
+    store = ["--set", "storage.backend=redis", "--set", f"storage.redis.url={_dead_url()}"]
+    lookups = ["--set", f"auth.redis.url={_dead_url()}", "--set", "auth.redis.user_key=u:%u"]
+    chain = ["--set", "auth.chain=[redis]"]
+    args = ["config", "check", *ANY_PORT, *store, *lookups, *chain]
+    assert run(args) == 0
+    said = capsys.readouterr().err
+    assert "not asked whether they answer: storage.redis, auth.redis (--connect asks)" in said
+    assert run([*args, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["not_asked"] == ["storage.redis", "auth.redis"]
+
+
+def test_check_asks_whoever_is_named(capsys: Capture) -> None:
+    """What serve waits for in vain is a problem; what it goes on without is a warning."""
+    url = _dead_url()
+    lookups = ["--set", f"auth.redis.url={url}", "--set", "auth.redis.user_key=u:%u"]
+    args = ["config", "check", "--connect", *ANY_PORT, *lookups, "--set", "auth.chain=[redis]"]
+    assert run(args) == 0
+    said = capsys.readouterr().err
+    assert "warning: auth.redis: " in said
+    assert "refused until it answers" in said
+    store = ["--set", "storage.backend=redis", "--set", f"storage.redis.url={url}"]
+    assert run([*args, *store, "--json"]) == 78
+    found = json.loads(capsys.readouterr().out)
+    assert [each["path"] for each in found["problems"]] == ["storage.redis"]
+    assert len(found["warnings"]) == 1
+    assert found["not_asked"] == []
+
+
+def _dead_url() -> str:
+    """Of a port that nobody listens on."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"redis://127.0.0.1:{taken.getsockname()[1]}"
 
 
 def test_check_warns_of_unknown_variables(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

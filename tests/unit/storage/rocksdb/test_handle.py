@@ -42,6 +42,29 @@ async def test_recover_waits_for_the_disk(database: RocksDatabase, disk: Disk) -
     assert await database.recover()
 
 
+async def test_damage_that_is_met_again_is_not_recovered_from(
+    database: RocksDatabase, disk: Disk
+) -> None:
+    """As a merge meets it: each time the database was opened anew it would take one write less."""
+    append_all(database, message("a/1"))
+    damage = StorageCorrupt("Corruption: block checksum mismatch in 000019.sst offset 0")
+    for met in range(2):
+        disk.write_error = damage
+        with pytest.raises(StorageCorrupt):
+            append_all(database, message("a/2"))
+        disk.write_error = None
+        if met == 0:
+            assert await database.recover()
+    opened = disk.opened
+    for _ in range(2):
+        with pytest.raises(StorageCorrupt, match=r"000019\.sst offset 0: met again") as told:
+            await database.recover()
+        assert "storage repair" in told.value.hint
+    assert disk.opened == opened
+    assert database.has_failed
+    assert [m.topic for m in await read_all(database, "#")] == ["a/1"]
+
+
 async def test_failed_sync_blocks_until_recovered(database: RocksDatabase, disk: Disk) -> None:
     append_all(database, message("a/1"))
     disk.sync_error = StorageUnavailable("fdatasync: I/O error")
