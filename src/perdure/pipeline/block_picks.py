@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple, final
 import numpy as np
 import pyarrow.compute as pc
 
-from perdure.pipeline.arrays import binary, pieces, words
+from perdure.pipeline.arrays import pieces, words
 from perdure.pipeline.block_entries import KEPT, NotPlain, entry, restarts
 from perdure.pipeline.block_page import KEY_HEAD_BYTES, KEY_TRAILER_BYTES, Rows
-from perdure.pipeline.table_files import Blocks, Handles, Piece, TableFile, joined
+from perdure.pipeline.table_files import Blocks, Handles, Pieces, TableFile, joined
 
 VALUE: Final = 1
 """What a row was: a value."""
@@ -30,6 +30,23 @@ _BYTES_AT_ONCE: Final = 8 * 1024 * 1024
 """Of blocks, as they lie in a file; a row alone may have more."""
 
 _LAST: Final = np.uint64((1 << 64) - 1)
+
+
+class Keys(NamedTuple):
+    """Keys of a stream: their offsets, as numpy, and what else they have, as an Arrow array."""
+
+    offsets: Any
+    tokens: Any
+
+    @classmethod
+    def of(cls, keys: Sequence[bytes]) -> Keys:
+        """Some keys."""
+        joined_keys = b"".join(keys)
+        lengths: Any = np.fromiter(map(len, keys), np.int64, len(keys))
+        ends = np.cumsum(lengths)
+        starts = ends - lengths
+        offsets = words(joined_keys, starts + 8, ">u8")
+        return cls(offsets, pieces(joined_keys, starts + KEY_HEAD_BYTES, ends))
 
 
 class Range(NamedTuple):
@@ -77,7 +94,7 @@ class Picker:
         ]
         self.blocks = sum(len(each.sizes) for each in self._holders)
 
-    def pick(self, keys: Sequence[bytes], at: int) -> tuple[int, Any, Rows]:
+    def pick(self, keys: Keys, at: int) -> tuple[int, Any, Rows]:
         """Rows from one on: how many were looked for, memory, and those of them that are there
         before the first that is not.
 
@@ -88,26 +105,26 @@ class Picker:
         Raises:
             NotPlain: there is something else than messages.
         """
-        some = keys[at : at + _ROWS_AT_ONCE]
-        packed: Any = np.frombuffer(b"".join([key[8:KEY_HEAD_BYTES] for key in some]), ">u8")
-        wanted = packed.astype(np.uint64)
+        wanted = keys.offsets[at : at + _ROWS_AT_ONCE]
         asked, blocks, least = self._blocks(wanted)
-        rows = self._rows(blocks, least, wanted[:asked]) if len(least) else _NOTHING
+        if blocks is None:
+            return asked, None, _NOTHING
+        rows = self._rows(blocks, least, wanted[:asked])
         count = len(rows.offsets)
         if count:
             tokens = pieces(blocks.data, rows.tokens, rows.values - KEY_TRAILER_BYTES)
-            same = pc.equal(tokens, binary([key[KEY_HEAD_BYTES:] for key in some[:count]]))
+            same = pc.equal(tokens, keys.tokens[at : at + count])
             if same.true_count < count:
                 # Another token with the same hash.
                 rows = rows.cut(0, pc.index(same, False).as_py())
         return asked, blocks.data, rows
 
-    def _blocks(self, wanted: Any) -> tuple[int, Blocks, Any]:
-        """How many of some offsets are looked for together, the blocks that have them, and for each
-        of these what offset of the stream the first one in its file is."""
+    def _blocks(self, wanted: Any) -> tuple[int, Blocks | None, Any]:
+        """How many of some offsets are looked for together; the blocks that have them, or None;
+        and for each of these what offset of the stream the first one in its file is."""
         which = self._firsts.searchsorted(wanted, side="right") - 1
-        found: list[Piece] = []
-        least: list[int] = []
+        found: list[Pieces] = []
+        least: list[Any] = []
         asked, left = 0, _BYTES_AT_ONCE
         for number in range(max(int(which[0]), 0), int(which[-1]) + 1):
             each = self._holders[number]
@@ -121,13 +138,16 @@ class Picker:
             if not asked:
                 fit = max(fit, 1)
             used, sizes = used[:fit], sizes[:fit]
-            found += each.file.pieces(each.starts[used], sizes)
-            least += [int(self._firsts[number])] * len(used)
+            if len(used):
+                found.append(each.file.pieces(each.starts[used], sizes))
+                least.append(np.full(len(used), self._firsts[number]))
             if fit < len(firsts):
                 asked = low + int(firsts[fit])
                 break
             asked, left = high, left - int(sizes.sum())
-        return max(asked, 1), joined(found), np.array(least, dtype=np.uint64)
+        if not found:
+            return max(asked, 1), None, None
+        return max(asked, 1), joined(found), np.concatenate(least)
 
     def _rows(self, blocks: Blocks, least: Any, wanted: Any) -> Rows:
         """The rows of offsets in blocks, up to the first that is not there."""

@@ -25,7 +25,7 @@ from perdure.limits import OFFSET_MAX
 from perdure.pipeline.arrays import words
 from perdure.pipeline.block_entries import KEPT, NotPlain, entry, restarts
 from perdure.pipeline.block_page import KEY_HEAD_BYTES, KEY_TRAILER_BYTES, BlockPage, Rows
-from perdure.pipeline.block_picks import VALUE, Picker, Range
+from perdure.pipeline.block_picks import VALUE, Keys, Picker, Range
 from perdure.pipeline.table_files import Handles, TableFile
 from perdure.storage.rocksdb.blocks import LiveFile, Stretch
 
@@ -108,9 +108,11 @@ class BlockRows:
         """
         try:
             picker = self._picker(table, stream, len(keys))
-            at = 0
-            while picker is not None and at < len(keys):
-                asked, memory, rows = picker.pick(keys, at)
+            if picker is None:
+                return
+            wanted, at = Keys.of(keys), 0
+            while at < len(keys):
+                asked, memory, rows = picker.pick(wanted, at)
                 if len(rows.offsets):
                     yield _stretch(memory, rows)
                 if len(rows.offsets) < asked:

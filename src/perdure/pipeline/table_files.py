@@ -13,7 +13,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias, final
+from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 import pyarrow as pa
@@ -46,8 +46,18 @@ _PADDING: Final = bytes(16)
 """Behind blocks: what reads words may look a little further than there are keys."""
 
 
-Piece: TypeAlias = tuple[memoryview, int]
-"""The bytes of a block, and how many they are decompressed; 0 = they are not compressed."""
+class Pieces(NamedTuple):
+    """Blocks as they lie in a file.
+
+    Attributes:
+        data: the bytes of each.
+        sizes: how many they are decompressed, as numpy.
+        packed: which of them are compressed, as numpy.
+    """
+
+    data: list[bytes]
+    sizes: Any
+    packed: Any
 
 
 class Handles(NamedTuple):
@@ -172,15 +182,15 @@ class TableFile:
             NotPlain: one is damaged, or compressed in a way that is not read here.
         """
         pieces = self.pieces(starts, sizes)
-        if any(count for _, count in pieces):
-            return joined(pieces)
+        if pieces.packed.any():
+            return joined([pieces])
         # Blocks are followed by others and by the footer: there is no end to look beyond.
         first, end = int(starts[0]), int(starts[-1] + sizes[-1])
         return Blocks(
             self._bytes[first : end + len(_PADDING)], starts - first, starts + sizes - first
         )
 
-    def pieces(self, starts: Any, sizes: Any) -> list[Piece]:
+    def pieces(self, starts: Any, sizes: Any) -> Pieces:
         """The bytes of blocks, as they lie in the file.
 
         Raises:
@@ -190,7 +200,8 @@ class TableFile:
         if len(ends) and int(ends.max()) + _TRAILER_BYTES > len(self._data):
             raise NotPlain("a block beyond the end")
         kinds = self._bytes[ends].astype(np.int64)
-        data = memoryview(self._data)
+        data = self._data
+        # Copies: views of so many blocks have Python collect garbage again and again.
         found = [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
         sums: Any = np.fromiter(map(xxh3_64_intdigest, found), np.uint64, len(found))
         sums = (sums & np.uint64(_MASK)).astype(np.int64) ^ ((kinds * _LAST_BYTE_PRIME) & _MASK)
@@ -199,20 +210,15 @@ class TableFile:
         if not bool(((sums & _MASK) == words(self._bytes, ends + 1, "<u4")).all()):
             raise NotPlain("a damaged block")
         packed = kinds == _LZ4
-        if not packed.any():
-            if kinds.any():
-                raise NotPlain("another compression")
-            return [(piece, 0) for piece in found]
         if bool(kinds[~packed].any()):
             raise NotPlain("another compression")
-        counts: Any = np.zeros(len(starts), dtype=np.int64)
-        heads: Any = np.zeros(len(starts), dtype=np.int64)
-        counts[packed], behind = varints(self._bytes, starts[packed])
-        heads[packed] = behind - starts[packed]
-        return [
-            (piece[head:], count)
-            for piece, head, count in zip(found, heads.tolist(), counts.tolist(), strict=True)
-        ]
+        if packed.any():
+            sizes = sizes.astype(np.int64)
+            sizes[packed], bodies = varints(self._bytes, starts[packed])
+            at = np.flatnonzero(packed)
+            for number, head in zip(at.tolist(), (bodies - starts[packed]).tolist(), strict=True):
+                found[number] = found[number][head:]
+        return Pieces(found, sizes, packed)
 
     def _handles(self, starts: Any, sizes: Any) -> Handles:
         """What blocks of the index say of blocks: entries with their keys in full."""
@@ -258,7 +264,7 @@ _lz4: Final = pa.Codec("lz4_raw")
 _lz4_frame: Final = pa.Codec("lz4")
 
 
-def joined(pieces: Sequence[Piece]) -> Blocks:
+def joined(pieces: Sequence[Pieces]) -> Blocks:
     """Blocks, decompressed, in one piece of memory.
 
     A call for each that is compressed would cost more than decompressing it: so they become one
@@ -267,24 +273,27 @@ def joined(pieces: Sequence[Piece]) -> Blocks:
     Raises:
         NotPlain: they are too large to be read together.
     """
-    if not any(count for _, count in pieces):
-        sizes = [len(piece) for piece, _ in pieces]
-        data: Any = np.frombuffer(b"".join([*(piece for piece, _ in pieces), _PADDING]), np.uint8)
+    found = [each for some in pieces for each in some.data]
+    sizes = np.concatenate([some.sizes for some in pieces]).astype(np.int64)
+    packed = np.concatenate([some.packed for some in pieces])
+    found.append(_PADDING)
+    if not packed.any():
+        data: Any = np.frombuffer(b"".join(found), np.uint8)
     else:
-        sizes = [count or len(piece) for piece, count in pieces]
-        total, largest = sum(sizes) + len(_PADDING), max(sizes)
+        total, largest = int(sizes.sum()) + len(_PADDING), int(sizes.max())
         if largest > _FRAME_BLOCKS[-1] or total > _JOINED_BYTES_MAX:
             raise NotPlain("large blocks")
-        parts: list[bytes | memoryview] = [_frame_head(largest)]
-        for piece, count in (*pieces, (memoryview(_PADDING), 0)):
-            before = b"" if count else _literals(len(piece))
-            parts += ((len(before) + len(piece)).to_bytes(4, "little"), before, piece)
-        parts.append(bytes(4))
+        for at in (*np.flatnonzero(~packed).tolist(), len(found) - 1):
+            found[at] = _literals(len(found[at])) + found[at]
+        lengths = [len(each).to_bytes(4, "little") for each in found]
+        parts = [b""] * (2 * len(found))
+        parts[::2], parts[1::2] = lengths, found
+        frame = b"".join([_frame_head(largest), *parts, bytes(4)])
         try:
-            data = np.frombuffer(_lz4_frame.decompress(b"".join(parts), total), np.uint8)
+            data = np.frombuffer(_lz4_frame.decompress(frame, total), np.uint8)
         except OSError as error:
             raise NotPlain("a block that cannot be decompressed") from error
-    ends: Any = np.cumsum(np.array(sizes, dtype=np.int64))
+    ends: Any = np.cumsum(sizes)
     return Blocks(data, ends - sizes, ends)
 
 

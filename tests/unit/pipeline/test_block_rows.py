@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow")
 pytest.importorskip("xxhash")
 
+import numpy as np
 import pyarrow as pa
 import rocksdict
 
@@ -25,7 +26,7 @@ from perdure.pipeline.block_page import BlockPage
 from perdure.pipeline.block_rows import BlockRows
 from perdure.pipeline.decode import Names, decode_page
 from perdure.pipeline.schema import BY_NAME
-from perdure.pipeline.table_files import Blocks, Piece, TableFile, joined
+from perdure.pipeline.table_files import Blocks, Pieces, TableFile, joined
 from perdure.storage.batch import Batch
 from perdure.storage.rocksdb import RocksDatabase, bulk_rows
 from perdure.storage.rocksdb.blocks import Stretch
@@ -412,19 +413,23 @@ def test_compressed_blocks(tmp_path: Path) -> None:
 def test_blocks_become_one_piece(large: int) -> None:
     lz4 = pa.Codec("lz4_raw")
     made = [bytes(large), b"", b"abc" * 900, b"x" * 14, b"y" * 15, b"z" * 270, bytes(range(255))]
-    parts: list[Piece] = [(memoryview(each), 0) for each in made]
+    data = list(made)
     for number in (0, 2):
-        packed = lz4.compress(made[number], asbytes=True)
-        parts[number] = (memoryview(packed), len(made[number]))
-    for pieces, expected in ((parts, made), (parts[3:], made[3:])):
-        data, starts, ends = joined(pieces)
-        found = [bytes(data[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+        data[number] = lz4.compress(made[number], asbytes=True)
+    sizes: Any = np.array([len(each) for each in made])
+    packed: Any = np.array([number in (0, 2) for number in range(len(made))])
+    whole = Pieces(data, sizes, packed)
+    few = Pieces(data[3:], sizes[3:], packed[3:])
+    for pieces, expected in (([whole], made), ([few], made[3:]), ([whole, few], made + made[3:])):
+        memory, starts, ends = joined(pieces)
+        found = [bytes(memory[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
         assert found == expected
-        assert len(data) == ends[-1] + 16
-    with pytest.raises(NotPlain):
-        joined([parts[2], (memoryview(b"\xff\xff\xff"), 9)])
-    with pytest.raises(NotPlain):
-        joined([parts[2], (memoryview(bytes(5_000_000)), 0)])
+        assert len(memory) == ends[-1] + 16
+    damaged = Pieces([b"\xff\xff\xff"], np.array([9]), np.array([True]))
+    large_one = Pieces([b"\xff\xff\xff"], np.array([5_000_000]), np.array([True]))
+    for bad in (damaged, large_one):
+        with pytest.raises(NotPlain):
+            joined([few, bad])
 
 
 def stream_of(database: RocksDatabase) -> int:
