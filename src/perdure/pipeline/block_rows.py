@@ -36,8 +36,11 @@ _PAGE_ROWS: Final = 16_384
 """Rows of a page; smaller and larger ones were slower."""
 
 _PART_ROWS: Final = 2
-"""Rows to be picked for each part of an index, which has some 200 blocks, below which RocksDB is
+"""Rows to be picked for each part of an index, which has some 35 blocks, below which RocksDB is
 as fast."""
+
+_FILE_ROWS: Final = 128
+"""Rows to be picked for each file, likewise: numpy's calls cost as much for few as for many."""
 
 _KEPT_MAX: Final = 524_288
 """Blocks whose places are kept, 24 bytes each."""
@@ -127,7 +130,8 @@ class BlockRows:
         if found is None:
             everything = (stream, 0, OFFSET_MAX)
             files = self._holding(table, *everything)
-            if sum(file.parts_of(*everything) for file in files) * _PART_ROWS > keys:
+            parts = sum(file.parts_of(*everything) for file in files)
+            if max(parts * _PART_ROWS, len(files) * _FILE_ROWS) > keys:
                 return None
             found = Picker(stream, self._ranges(files, *everything))
             # Kept for the next part of a query, which has other keys of the same stream.

@@ -48,6 +48,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_rows, "_PAGE_ROWS", 97)
     monkeypatch.setattr(bulk_rows, "KEYS_FOR_BLOCKS", 1)
     monkeypatch.setattr(block_rows, "_PART_ROWS", 0)
+    monkeypatch.setattr(block_rows, "_FILE_ROWS", 0)
     monkeypatch.setattr(block_picks, "_ROWS_AT_ONCE", 41)
     monkeypatch.setattr(block_picks, "_BYTES_AT_ONCE", 30_000)
 
@@ -317,10 +318,11 @@ def test_a_block_that_ends_just_before_a_key(tmp_path: Path) -> None:
     database.close()
 
 
+@pytest.mark.parametrize("bound", ["_PART_ROWS", "_FILE_ROWS"])
 def test_a_few_keys_of_a_large_stream_are_left_to_rocksdb(
-    log: RocksDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: RocksDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    monkeypatch.setattr(block_rows, "_PART_ROWS", 1_000)
+    monkeypatch.setattr(block_rows, bound, 1_000)
     rows, from_blocks = picked_from_blocks(tmp_path / "db", *PICKS)
     assert (rows, from_blocks) == (read(tmp_path / "db", ALL, *PICKS, by_blocks=False)[0], 0)
 

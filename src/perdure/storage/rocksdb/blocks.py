@@ -11,7 +11,7 @@ from perdure.storage.rocksdb.page import Page
 ROWS_BEFORE_BLOCKS: Final = 2_048
 """Rows of a stream that RocksDB reads first: finding out where more of them lie costs as much."""
 
-KEYS_FOR_BLOCKS: Final = 512
+KEYS_FOR_BLOCKS: Final = 1_024
 """Keys of a stream below which RocksDB gets their rows, likewise."""
 
 
