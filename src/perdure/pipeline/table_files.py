@@ -181,9 +181,9 @@ class TableFile:
         Raises:
             NotPlain: one is damaged, or compressed in a way that is not read here.
         """
-        pieces = self.pieces(starts, sizes)
-        if pieces.packed.any():
-            return joined([pieces])
+        kinds = self._checked(starts, sizes)
+        if kinds.any():
+            return joined([self._pieces(starts, sizes, kinds)])
         # Blocks are followed by others and by the footer: there is no end to look beyond.
         first, end = int(starts[0]), int(starts[-1] + sizes[-1])
         return Blocks(
@@ -196,19 +196,13 @@ class TableFile:
         Raises:
             NotPlain: as ``read``.
         """
-        ends = starts + sizes
-        if len(ends) and int(ends.max()) + _TRAILER_BYTES > len(self._data):
-            raise NotPlain("a block beyond the end")
-        kinds = self._bytes[ends].astype(np.int64)
+        return self._pieces(starts, sizes, self._checked(starts, sizes))
+
+    def _pieces(self, starts: Any, sizes: Any, kinds: Any) -> Pieces:
         data = self._data
         # Copies: views of so many blocks have Python collect garbage again and again.
-        found = [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-        sums: Any = np.fromiter(map(xxh3_64_intdigest, found), np.uint64, len(found))
-        sums = (sums & np.uint64(_MASK)).astype(np.int64) ^ ((kinds * _LAST_BYTE_PRIME) & _MASK)
-        if self._context:
-            sums += self._context ^ ((starts & _MASK) + (starts >> 32) & _MASK)
-        if not bool(((sums & _MASK) == words(self._bytes, ends + 1, "<u4")).all()):
-            raise NotPlain("a damaged block")
+        ends = (starts + sizes).tolist()
+        found = [data[start:end] for start, end in zip(starts.tolist(), ends, strict=True)]
         packed = kinds == _LZ4
         if bool(kinds[~packed].any()):
             raise NotPlain("another compression")
@@ -219,6 +213,23 @@ class TableFile:
             for number, head in zip(at.tolist(), (bodies - starts[packed]).tolist(), strict=True):
                 found[number] = found[number][head:]
         return Pieces(found, sizes, packed)
+
+    def _checked(self, starts: Any, sizes: Any) -> Any:
+        """How blocks are compressed, each of which is as it was written."""
+        ends = starts + sizes
+        if len(ends) and int(ends.max()) + _TRAILER_BYTES > len(self._data):
+            raise NotPlain("a block beyond the end")
+        kinds = self._bytes[ends].astype(np.int64)
+        data = memoryview(self._data)
+        where = zip(starts.tolist(), ends.tolist(), strict=True)
+        found = (xxh3_64_intdigest(data[start:end]) for start, end in where)
+        sums: Any = np.fromiter(found, np.uint64, len(ends))
+        sums = (sums & np.uint64(_MASK)).astype(np.int64) ^ ((kinds * _LAST_BYTE_PRIME) & _MASK)
+        if self._context:
+            sums += self._context ^ ((starts & _MASK) + (starts >> 32) & _MASK)
+        if not bool(((sums & _MASK) == words(self._bytes, ends + 1, "<u4")).all()):
+            raise NotPlain("a damaged block")
+        return kinds
 
     def _handles(self, starts: Any, sizes: Any) -> Handles:
         """What blocks of the index say of blocks: entries with their keys in full."""
