@@ -17,17 +17,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, final
 
 import numpy as np
 
+from perdure.limits import OFFSET_MAX
 from perdure.pipeline.arrays import words
+from perdure.pipeline.block_entries import KEPT, NotPlain, entry, restarts
 from perdure.pipeline.block_page import KEY_HEAD_BYTES, KEY_TRAILER_BYTES, BlockPage, Rows
-from perdure.pipeline.table_files import KEPT, NotPlain, TableFile, restarts, varints
+from perdure.pipeline.block_picks import VALUE, Keys, Picker, Range
+from perdure.pipeline.table_files import Handles, TableFile
 from perdure.storage.rocksdb.blocks import LiveFile, Stretch
-
-_VALUE: Final = 1
-"""What it was: a value."""
 
 _GROUP_BYTES: Final = 8 * 1024 * 1024
 """Bytes of blocks that are taken apart at once; a group of one block may have more."""
@@ -35,17 +35,18 @@ _GROUP_BYTES: Final = 8 * 1024 * 1024
 _PAGE_ROWS: Final = 16_384
 """Rows of a page; smaller and larger ones were slower."""
 
+_PART_ROWS: Final = 2
+"""Rows to be picked for each part of an index, which has some 35 blocks, below which RocksDB is
+as fast."""
+
+_FILE_ROWS: Final = 128
+"""Rows to be picked for each file, likewise: numpy's calls cost as much for few as for many."""
+
+_KEPT_MAX: Final = 524_288
+"""Blocks whose places are kept, 24 bytes each."""
+
 _BLOCKS_MIN: Final = 32
 """Blocks of a range below which RocksDB is as fast."""
-
-
-class _Range(NamedTuple):
-    """What a stream has in one file."""
-
-    file: TableFile
-    first: int
-    starts: Any
-    sizes: Any
 
 
 @final
@@ -61,6 +62,8 @@ class BlockRows:
         self._path = path
         self._live = files
         self._opened: dict[str, TableFile | None] = {}
+        self._pickers: dict[tuple[str, int], Picker] = {}
+        self._kept = 0
 
     def pages(self, table: str, stream: int, after: int, until: int, at: int) -> Iterator[Stretch]:
         """What files have of a stream in ``(after, until]``, or the first part of it.
@@ -72,12 +75,14 @@ class BlockRows:
             at: no page has rows on both sides of this one.
         """
         try:
-            ranges = self._ranges(table, stream, after, until)
+            files = self._holding(table, stream, after, until)
+            ranges = self._ranges(files, stream, after, until)
             last = after
             for number, each in enumerate(ranges):
                 behind = ranges[number + 1].first if number + 1 < len(ranges) else until + 1
-                for start, end in _groups(each.starts, each.sizes):
-                    blocks = each.file.read(each.starts[start:end], each.sizes[start:end])
+                for start, end in _groups(each.blocks):
+                    some = each.blocks.cut(start, end)
+                    blocks = each.file.read(some.starts, some.sizes)
                     rows = _within(_taken_apart(*blocks), stream, after, until)
                     count = len(rows.offsets)
                     if not count:
@@ -90,36 +95,80 @@ class BlockRows:
                     for low, high in pairwise(
                         sorted({*range(0, count, _PAGE_ROWS), middle, count})
                     ):
-                        some = rows.cut(low, high)
-                        last = int(some.offsets[-1])
-                        newest = int(blocks.data[some.values].max())
-                        yield Stretch(BlockPage(blocks.data, some), last, bytes([newest]))
+                        stretch = _stretch(blocks.data, rows.cut(low, high))
+                        last = stretch.last
+                        yield stretch
         except NotPlain:
             return
 
-    def _ranges(self, table: str, stream: int, after: int, until: int) -> list[_Range]:
-        """The files that hold a range, in its order."""
+    def picked(self, table: str, stream: int, keys: Sequence[bytes]) -> Iterator[Stretch]:
+        """The rows of some keys of a stream, which ascend, up to the first that files have not.
+
+        Args:
+            table: of the log.
+            stream: in it.
+            keys: of rows.
+        """
+        try:
+            picker = self._picker(table, stream, len(keys))
+            if picker is None:
+                return
+            wanted, at = Keys.of(keys), 0
+            while at < len(keys):
+                asked, memory, rows = picker.pick(wanted, at)
+                if len(rows.offsets):
+                    yield _stretch(memory, rows)
+                if len(rows.offsets) < asked:
+                    return
+                at += asked
+        except NotPlain:
+            return
+
+    def _picker(self, table: str, stream: int, keys: int) -> Picker | None:
+        """Who finds rows of a stream; None = it is too large for so few."""
+        found = self._pickers.get((table, stream))
+        if found is None:
+            everything = (stream, 0, OFFSET_MAX)
+            files = self._holding(table, *everything)
+            parts = sum(file.parts_of(*everything) for file in files)
+            if max(parts * _PART_ROWS, len(files) * _FILE_ROWS) > keys:
+                return None
+            found = Picker(stream, self._ranges(files, *everything))
+            # Kept for the next part of a query, which has other keys of the same stream.
+            if self._kept + found.blocks > _KEPT_MAX:
+                self._pickers.clear()
+                self._kept = 0
+            self._pickers[table, stream] = found
+            self._kept += found.blocks
+        return found if found.blocks else None
+
+    def _holding(self, table: str, stream: int, after: int, until: int) -> list[TableFile]:
+        """The files of a table that may hold a range."""
         first, end = _key(stream, after + 1), _key(stream, until + 1)
-        candidates: list[tuple[TableFile, Any, Any]] = []
-        blocks = 0
+        found: list[TableFile] = []
         for live in self._live:
             if live.smallest >= end or live.largest < first:
                 continue
             file = self._file(live.name)
-            if file is None or file.table != table:
-                if file is None:
-                    raise NotPlain(live.name)
-                continue
-            starts, sizes = file.blocks_of(stream, after, until)
-            blocks += len(starts)
-            candidates.append((file, starts, sizes))
-        if blocks < _BLOCKS_MIN:
+            if file is None:
+                raise NotPlain(live.name)
+            if file.table == table:
+                found.append(file)
+        return found
+
+    def _ranges(
+        self, files: Sequence[TableFile], stream: int, after: int, until: int
+    ) -> list[Range]:
+        """What files have of a range, in its order; nothing where they have little."""
+        candidates = [(file, file.blocks_of(stream, after, until)) for file in files]
+        if sum(len(blocks.starts) for _, blocks in candidates) < _BLOCKS_MIN:
             return []
-        found: list[_Range] = []
-        for file, starts, sizes in candidates:
-            key = file.first_key(starts, sizes, first, end)
-            if key is not None:
-                found.append(_Range(file, _offset(key), starts, sizes))
+        first, end = _key(stream, after + 1), _key(stream, until + 1)
+        found: list[Range] = []
+        for file, blocks in candidates:
+            keys = file.ends_of(blocks, first, end)
+            if keys is not None:
+                found.append(Range(file, _offset(keys[0]), _offset(keys[1]), blocks))
         return sorted(found, key=lambda each: each.first)
 
     def _file(self, name: str) -> TableFile | None:
@@ -139,10 +188,16 @@ def _offset(key: bytes) -> int:
     return int.from_bytes(key[8:KEY_HEAD_BYTES])
 
 
-def _groups(starts: Any, sizes: Any) -> Iterator[tuple[int, int]]:
+def _stretch(memory: Any, rows: Rows) -> Stretch:
+    """Rows as who reads the log gets them."""
+    newest = int(memory[rows.values].max())
+    return Stretch(BlockPage(memory, rows), int(rows.offsets[-1]), bytes([newest]))
+
+
+def _groups(blocks: Handles) -> Iterator[tuple[int, int]]:
     """Neighbours together, up to some bytes."""
     begin = 0
-    ends = starts + sizes
+    starts, ends = blocks.starts, blocks.starts + blocks.sizes
     while begin < len(starts):
         stop = int(np.searchsorted(ends, int(starts[begin]) + _GROUP_BYTES, side="right"))
         stop = max(stop, begin + 1)
@@ -163,7 +218,7 @@ def _taken_apart(data: Any, starts: Any, ends: Any) -> Rows:
     steps: list[Rows] = []
     taken: list[Any] = []
     while len(lanes):
-        shared, fresh, size, at = _entry(data, at)
+        shared, fresh, size, at = entry(data, at)
         # As if what is shared stood before: it is taken from the row before.
         key = at - shared
         values = at + fresh
@@ -188,26 +243,10 @@ def _taken_apart(data: Any, starts: Any, ends: Any) -> Rows:
     rows = _in_order(steps, taken)
     tokens = rows.values - KEY_TRAILER_BYTES - rows.tokens
     if len(tokens) and (
-        int(tokens.min()) < 0 or not bool((data[rows.values - KEY_TRAILER_BYTES] == _VALUE).all())
+        int(tokens.min()) < 0 or not bool((data[rows.values - KEY_TRAILER_BYTES] == VALUE).all())
     ):
         raise NotPlain("a row that is no value")
     return rows
-
-
-def _entry(data: Any, at: Any) -> tuple[Any, Any, Any, Any]:
-    """What each key shares with the one before, and has of its own; the size of the value; where
-    the key goes on."""
-    word = words(data, at, "<u8").astype(np.int64)
-    if bool((word & 0x808080).any()):
-        if bool((word & 0x80008080).any()):
-            shared, at = varints(data, at)
-            fresh, at = varints(data, at)
-            size, at = varints(data, at)
-            return shared, fresh, size, at
-        long = (word >> 23) & 1
-        size = ((word >> 16) & 0x7F) | ((word >> 17) & (long * 0x3F80))
-        return word & 0xFF, (word >> 8) & 0xFF, size, at + 3 + long
-    return word & 0xFF, (word >> 8) & 0xFF, (word >> 16) & 0xFF, at + 3
 
 
 def _in_order(steps: list[Rows], taken: list[Any]) -> Rows:

@@ -11,15 +11,16 @@ Invariant: a block is given only if its checksum holds.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 import pyarrow as pa
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64_intdigest, xxh32_intdigest
 
 from perdure.pipeline.arrays import words
+from perdure.pipeline.block_entries import KEPT, NotPlain, restarts, varints
 
 _FOOTER_BYTES: Final = 53
 _MAGIC: Final = bytes.fromhex("f7cff485b741e288")
@@ -35,15 +36,28 @@ _PLAIN: Final = 0
 _LZ4: Final = 4
 
 _KEY_TRAILER_BYTES: Final = 8
-_RESTARTS_MAX: Final = 1 << 20
-"""Entries of a block that have their key in full; the bits above say what is not read here."""
+_FRAME_BLOCKS: Final = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
+"""How large the blocks of a frame of LZ4 can be; it says which it is."""
+
+_JOINED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Blocks that are read together may have a little more than they take in a file, not far more."""
 
 _PADDING: Final = bytes(16)
 """Behind blocks: what reads words may look a little further than there are keys."""
 
 
-class NotPlain(Exception):
-    """A file has something that is not read here, or is damaged, or is gone."""
+class Pieces(NamedTuple):
+    """Blocks as they lie in a file.
+
+    Attributes:
+        data: the bytes of each.
+        sizes: how many they are decompressed, as numpy.
+        packed: which of them are compressed, as numpy.
+    """
+
+    data: list[bytes]
+    sizes: Any
+    packed: Any
 
 
 class Handles(NamedTuple):
@@ -51,13 +65,19 @@ class Handles(NamedTuple):
 
     Attributes:
         streams, offsets: the first sixteen bytes of what no key of the block is greater than.
+        short: there are no more of these.
         starts, sizes: where it lies.
     """
 
     streams: Any
     offsets: Any
+    short: Any
     starts: Any
     sizes: Any
+
+    def cut(self, first: int, end: int) -> Handles:
+        """Some of them."""
+        return Handles(*(part[first:end] for part in self))
 
 
 class Blocks(NamedTuple):
@@ -122,49 +142,94 @@ class TableFile:
         start, size = _handle(found, b"rocksdb.index")
         self._top = self._handles(np.array([start]), np.array([size]))
 
-    def blocks_of(self, stream: int, after: int, until: int) -> tuple[Any, Any]:
-        """Where the blocks lie, and how large they are, that hold keys of a stream with offsets
-        in ``(after, until]``, and perhaps one more on each side."""
+    def parts_of(self, stream: int, after: int, until: int) -> int:
+        """How many parts of the index ``blocks_of`` reads."""
+        first, end = _between(self._top, stream, after, until)
+        return end - first
+
+    def blocks_of(self, stream: int, after: int, until: int) -> Handles:
+        """The blocks that hold keys of a stream with offsets in ``(after, until]``, and perhaps
+        one more on each side."""
         first, end = _between(self._top, stream, after, until)
         if first == end:
-            return self._top.starts[:0], self._top.sizes[:0]
+            return self._top.cut(0, 0)
         parts = self._handles(self._top.starts[first:end], self._top.sizes[first:end])
-        low, high = _between(parts, stream, after, until)
-        return parts.starts[low:high], parts.sizes[low:high]
+        return parts.cut(*_between(parts, stream, after, until))
 
-    def first_key(self, starts: Any, sizes: Any, first: bytes, end: bytes) -> bytes | None:
-        """The first key of blocks in ``[first, end)``, with its trailer.
+    def ends_of(self, blocks: Handles, first: bytes, end: bytes) -> tuple[bytes, bytes] | None:
+        """The first and the last key of blocks in ``[first, end)``, with their trailers.
 
         Raises:
-            NotPlain: a block before it is damaged, or compressed in a way that is not read here.
+            NotPlain: a block is damaged, or compressed in a way that is not read here.
         """
-        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
-            for key, _ in _entries(self._block(start, size)):
-                if key >= first:
-                    return key if key < end else None
-        return None
+        places = list(zip(blocks.starts.tolist(), blocks.sizes.tolist(), strict=True))
+        for some in (places, reversed(places)):
+            found: list[bytes] = []
+            for start, size in some:
+                keys = [key for key, _ in _entries(self._block(start, size))]
+                if found := [key for key in keys if first <= key < end]:
+                    break
+            if not found:
+                return None
+            if some is places:
+                lowest = found[0]
+        return lowest, found[-1]
 
     def read(self, starts: Any, sizes: Any) -> Blocks:
-        """Blocks that follow each other.
+        """Blocks in the order of the file.
 
         Raises:
             NotPlain: one is damaged, or compressed in a way that is not read here.
         """
+        kinds = self._checked(starts, sizes)
+        if kinds.any():
+            return joined([self._pieces(starts, sizes, kinds)])
+        # Blocks are followed by others and by the footer: there is no end to look beyond.
         first, end = int(starts[0]), int(starts[-1] + sizes[-1])
-        where = list(zip(starts.tolist(), sizes.tolist(), strict=True))
-        if end + _TRAILER_BYTES > len(self._data):
+        return Blocks(
+            self._bytes[first : end + len(_PADDING)], starts - first, starts + sizes - first
+        )
+
+    def pieces(self, starts: Any, sizes: Any) -> Pieces:
+        """The bytes of blocks, as they lie in the file.
+
+        Raises:
+            NotPlain: as ``read``.
+        """
+        return self._pieces(starts, sizes, self._checked(starts, sizes))
+
+    def _pieces(self, starts: Any, sizes: Any, kinds: Any) -> Pieces:
+        data = self._data
+        # Copies: views of so many blocks have Python collect garbage again and again.
+        ends = (starts + sizes).tolist()
+        found = [data[start:end] for start, end in zip(starts.tolist(), ends, strict=True)]
+        packed = kinds == _LZ4
+        if bool(kinds[~packed].any()):
+            raise NotPlain("another compression")
+        if packed.any():
+            sizes = sizes.astype(np.int64)
+            sizes[packed], bodies = varints(self._bytes, starts[packed])
+            at = np.flatnonzero(packed)
+            for number, head in zip(at.tolist(), (bodies - starts[packed]).tolist(), strict=True):
+                found[number] = found[number][head:]
+        return Pieces(found, sizes, packed)
+
+    def _checked(self, starts: Any, sizes: Any) -> Any:
+        """How blocks are compressed, each of which is as it was written."""
+        ends = starts + sizes
+        if len(ends) and int(ends.max()) + _TRAILER_BYTES > len(self._data):
             raise NotPlain("a block beyond the end")
-        if not self._bytes[starts + sizes].any():
-            self._check_plain(starts, sizes, where)
-            # Blocks are followed by others and by the footer: there is no end to look beyond.
-            return Blocks(
-                self._bytes[first : end + len(_PADDING)], starts - first, starts + sizes - first
-            )
-        made = [self._block(start, size) for start, size in where]
-        ends = np.cumsum([len(block) for block in made])
-        begins = np.concatenate([[0], ends[:-1]])
-        data: Any = np.frombuffer(b"".join([*made, _PADDING]), dtype=np.uint8)
-        return Blocks(data, begins, ends)
+        kinds = self._bytes[ends].astype(np.int64)
+        data = memoryview(self._data)
+        where = zip(starts.tolist(), ends.tolist(), strict=True)
+        found = (xxh3_64_intdigest(data[start:end]) for start, end in where)
+        sums: Any = np.fromiter(found, np.uint64, len(ends))
+        sums = (sums & np.uint64(_MASK)).astype(np.int64) ^ ((kinds * _LAST_BYTE_PRIME) & _MASK)
+        if self._context:
+            sums += self._context ^ ((starts & _MASK) + (starts >> 32) & _MASK)
+        if not bool(((sums & _MASK) == words(self._bytes, ends + 1, "<u4")).all()):
+            raise NotPlain("a damaged block")
+        return kinds
 
     def _handles(self, starts: Any, sizes: Any) -> Handles:
         """What blocks of the index say of blocks: entries with their keys in full."""
@@ -179,7 +244,7 @@ class TableFile:
         lengths = lengths - self._cut
         streams = words(data, keys, ">u8") & KEPT[np.clip(lengths, 0, 8)]
         offsets = words(data, keys + 8, ">u8") & KEPT[np.clip(lengths - 8, 0, 8)]
-        return Handles(streams, offsets, found, varints(data, at)[0])
+        return Handles(streams, offsets, lengths <= 16, found, varints(data, at)[0])
 
     def _block(self, start: int, size: int) -> bytes:
         kind = self._check(start, size)
@@ -190,17 +255,6 @@ class TableFile:
             raise NotPlain("another compression")
         count, at = _varint(found, 0)
         return bytes(_lz4.decompress(memoryview(found)[at:], count, asbytes=True))
-
-    def _check_plain(self, starts: Any, sizes: Any, where: list[tuple[int, int]]) -> None:
-        """Make sure that blocks that are not compressed are as they were written."""
-        data = memoryview(self._data)
-        sums = [xxh3_64_intdigest(data[start : start + size]) & _MASK for start, size in where]
-        found: Any = np.array(sums, dtype=np.int64)
-        if self._context:
-            found += self._context ^ ((starts & _MASK) + (starts >> 32) & _MASK)
-        said = words(self._bytes, starts + sizes + 1, "<u4")
-        if not bool(((found & _MASK) == said).all()):
-            raise NotPlain("a damaged block")
 
     def _check(self, start: int, size: int) -> int:
         """How a block is compressed."""
@@ -218,45 +272,55 @@ class TableFile:
 
 
 _lz4: Final = pa.Codec("lz4_raw")
-
-KEPT: Final = np.array(
-    [(_FULL := (1 << 64) - 1) ^ (_FULL >> 8 * kept) for kept in range(9)], np.uint64
-)
-"""Masks that keep so many of the first bytes of a word."""
+_lz4_frame: Final = pa.Codec("lz4")
 
 
-def varints(data: Any, at: Any) -> tuple[Any, Any]:
-    """The numbers of variable length at some places, and what follows each."""
-    value = data[at].astype(np.int64)
-    at = at + 1
-    more = value >= 0x80
-    if not more.any():
-        return value, at
-    value &= 0x7F
-    for shift in range(7, 64, 7):
-        byte = data[at].astype(np.int64)
-        value |= np.where(more, (byte & 0x7F) << shift, 0)
-        at += more
-        more &= byte >= 0x80
-        if not more.any():
-            return value, at
-    raise NotPlain("a number that does not end")
+def joined(pieces: Sequence[Pieces]) -> Blocks:
+    """Blocks, decompressed, in one piece of memory.
+
+    A call for each that is compressed would cost more than decompressing it: so they become one
+    frame of LZ4, and those that are not compressed blocks of it that repeat nothing.
+
+    Raises:
+        NotPlain: they are too large to be read together.
+    """
+    found = [each for some in pieces for each in some.data]
+    sizes = np.concatenate([some.sizes for some in pieces]).astype(np.int64)
+    packed = np.concatenate([some.packed for some in pieces])
+    found.append(_PADDING)
+    if not packed.any():
+        data: Any = np.frombuffer(b"".join(found), np.uint8)
+    else:
+        total, largest = int(sizes.sum()) + len(_PADDING), int(sizes.max())
+        if largest > _FRAME_BLOCKS[-1] or total > _JOINED_BYTES_MAX:
+            raise NotPlain("large blocks")
+        for at in (*np.flatnonzero(~packed).tolist(), len(found) - 1):
+            found[at] = _literals(len(found[at])) + found[at]
+        lengths = [len(each).to_bytes(4, "little") for each in found]
+        parts = [b""] * (2 * len(found))
+        parts[::2], parts[1::2] = lengths, found
+        frame = b"".join([_frame_head(largest), *parts, bytes(4)])
+        try:
+            data = np.frombuffer(_lz4_frame.decompress(frame, total), np.uint8)
+        except OSError as error:
+            raise NotPlain("a block that cannot be decompressed") from error
+    ends: Any = np.cumsum(sizes)
+    return Blocks(data, ends - sizes, ends)
 
 
-def restarts(data: Any, starts: Any, ends: Any) -> tuple[Any, Any]:
-    """The entries of blocks that have their keys in full: where they begin, and where the next of
-    them does, or the entries end."""
-    counts = words(data, ends - 4, "<u4").astype(np.int64)
-    if counts.max(initial=0) > _RESTARTS_MAX or counts.min(initial=1) < 1:
-        raise NotPlain("another kind of block")
-    lists = ends - 4 - 4 * counts
-    firsts = np.cumsum(counts) - counts
-    within = np.arange(int(counts.sum())) - np.repeat(firsts, counts)
-    found = np.repeat(starts, counts) + words(data, np.repeat(lists, counts) + 4 * within, "<u4")
-    until = np.empty_like(found)
-    until[:-1] = found[1:]
-    until[firsts + counts - 1] = lists
-    return found, until
+def _frame_head(largest: int) -> bytes:
+    """What a frame of LZ4 begins with: its blocks know nothing of each other."""
+    code = next(code for code, size in enumerate(_FRAME_BLOCKS, 4) if largest <= size)
+    head = bytes([0x60, code << 4])
+    return b"\x04\x22\x4d\x18" + head + bytes([(xxh32_intdigest(head) >> 8) & 0xFF])
+
+
+def _literals(count: int) -> bytes:
+    """What a block of LZ4 begins with that repeats nothing."""
+    if count < 15:
+        return bytes([count << 4])
+    full, rest = divmod(count - 15, 255)
+    return b"\xf0" + b"\xff" * full + bytes([rest])
 
 
 def _between(handles: Handles, stream: int, after: int, until: int) -> tuple[int, int]:

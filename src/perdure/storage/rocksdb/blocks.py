@@ -11,6 +11,9 @@ from perdure.storage.rocksdb.page import Page
 ROWS_BEFORE_BLOCKS: Final = 2_048
 """Rows of a stream that RocksDB reads first: finding out where more of them lie costs as much."""
 
+KEYS_FOR_BLOCKS: Final = 1_024
+"""Keys of a stream below which RocksDB gets their rows, likewise."""
+
 
 class LiveFile(NamedTuple):
     """A table file of a database.
@@ -45,6 +48,10 @@ class BlockReader(Protocol):
     def pages(self, table: str, stream: int, after: int, until: int, at: int) -> Iterator[Stretch]:
         """What files have of a stream in ``(after, until]``, or the first part of it; no page
         has rows on both sides of ``at``."""
+        ...
+
+    def picked(self, table: str, stream: int, keys: Sequence[bytes]) -> Iterator[Stretch]:
+        """The rows of some keys of a stream, which ascend, up to the first that files have not."""
         ...
 
 

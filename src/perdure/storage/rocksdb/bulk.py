@@ -22,26 +22,23 @@ from typing import Final, NamedTuple, TypeAlias, final
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import FormatTooNew, StorageError, StorageUnavailable
 from perdure.limits import OFFSET_MAX
-from perdure.storage import bundle
 from perdure.storage.bundle import count_of, reach
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.notes import LOG_IDENTITY
 from perdure.storage.rocksdb import keys
-from perdure.storage.rocksdb.blocks import ROWS_BEFORE_BLOCKS, BlockReader, LiveFile, Opener
+from perdure.storage.rocksdb.blocks import BlockReader, LiveFile, Opener
+from perdure.storage.rocksdb.bulk_rows import StreamRows
 from perdure.storage.rocksdb.bulk_slices import Slice, cut, share_of
 from perdure.storage.rocksdb.engine import META, Engine
 from perdure.storage.rocksdb.generations import Generation
-from perdure.storage.rocksdb.iterators import CHUNK_ROWS_MAX
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.storage.rocksdb.layout_v1_scan import (
     Constraints,
     Plan,
-    end_of,
     pack_offset,
     unpack_data,
 )
 from perdure.storage.rocksdb.page import Page, PageBuilder
-from perdure.storage.rocksdb.single_rows import of_range
 from perdure.storage.rocksdb.store import RocksDatabase
 
 FilterSets: TypeAlias = tuple[tuple[str, ...], ...]
@@ -50,9 +47,8 @@ PAGE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes of values after which a page ends; with a largest message it is far below 2 GiB, where
 the offsets of an Arrow array end."""
 
-PICKED_MAX: Final = 131_072
-"""Keys of a slice and a stream that are looked up in the index before the first row is read. If
-there are more, or more constraints than can be looked up, rows are read as they are found."""
+_JOINED_SHARE: Final = 4
+"""A page with less than this part of the rows wanted is joined with others."""
 
 
 class Position(NamedTuple):
@@ -248,62 +244,26 @@ class LogFiles:
         """
         layout = self.layout(part.generation)
         page = PageBuilder()
+        reader = StreamRows(self._engine, layout, self._blocks)
         plan = share_of(self.plan(part.generation, filter_sets), part)
+        until = min(part.until_offset, OFFSET_MAX)
         for stream, constraints in plan.items():
-            for rows in self._stream_rows(layout, stream, constraints, part):
-                if isinstance(rows, Page):
+            for rows in reader.rows(stream, constraints, part.after_offset, until):
+                if isinstance(rows, list):
+                    page.add(rows)
+                elif len(rows) < rows_max // _JOINED_SHARE:
+                    page.join(rows)
+                else:
                     if page.rows:
                         yield page.take()
                     yield rows
                     continue
-                page.add(rows)
                 if page.size > bytes_max:
                     yield from page.take().cut(bytes_max)
                 elif page.rows >= rows_max:
                     yield page.take()
         if page.rows:
             yield page.take()
-
-    def _stream_rows(
-        self,
-        layout: SkipScanLayout,
-        stream: int,
-        constraints: set[Constraints] | None,
-        part: Slice,
-    ) -> Iterator[list[bytes] | Page]:
-        """Rows of a stream, of one message each: keys and values in turn, some at a time; or as
-        pages."""
-        after, until = part.after_offset, min(part.until_offset, OFFSET_MAX)
-        if constraints is None:
-            yield from self._whole_rows(layout.tables[0], stream, after, until)
-            return
-        for rows in _picked(layout, stream, constraints, after, until):
-            yield of_range(rows, after, until)
-
-    def _whole_rows(
-        self, table: str, stream: int, after: int, until: int
-    ) -> Iterator[list[bytes] | Page]:
-        """All rows of a stream: the first ones row by row, because most streams are short."""
-        head, last, count = pack_offset(stream), after, 0
-        tries = self._blocks is not None and not self._engine.deletes_in_memory(table)
-        while True:
-            first, end = head + pack_offset(last + 1), end_of(head, reach(until))
-            for rows in self._engine.chunks(table, first, end):
-                last = unpack_data(rows[-2])[1]
-                count += len(rows) // 2
-                yield of_range(rows, after, until)
-                if tries and count >= ROWS_BEFORE_BLOCKS:
-                    break
-            else:
-                return
-            tries = False
-            assert self._blocks is not None
-            pages = self._blocks.pages(table, stream, last, reach(until), until)
-            for page, last, newest in pages:
-                if last > until or bundle.is_bundle_or_later(newest):
-                    yield of_range([each for row in page.rows() for each in row], after, until)
-                else:
-                    yield page
 
     def bound(self, filter_sets: FilterSets, after: int, until: int, rows_max: int) -> int:
         """The highest offset up to ``until`` with at most ``rows_max`` wanted messages after
@@ -353,30 +313,6 @@ class LogFiles:
                 hint="storage.rocksdb.layout: skipscan is",
             )
         return generation.layout
-
-
-def _picked(
-    layout: SkipScanLayout, stream: int, constraints: set[Constraints], after: int, until: int
-) -> Iterator[list[bytes]]:
-    """Rows of a stream that fulfil constraints, as they lie."""
-    scanner = layout.scanner
-    if layout.is_picked(stream, constraints):
-        found = scanner.picked(stream, constraints, after, reach(until), PICKED_MAX)
-        if found is not None:
-            yield from scanner.picked_rows(found)
-            return
-    rows: list[bytes] = []
-    last = -1
-    for offset, key, value in scanner.stream_rows(stream, constraints, after, reach(until)):
-        if offset == last:
-            continue
-        last = offset
-        rows.append(key)
-        rows.append(value)
-        if len(rows) >= 2 * CHUNK_ROWS_MAX:
-            yield rows
-            rows = []
-    yield rows
 
 
 def intersection(one: Plan, other: Plan) -> Plan:

@@ -111,6 +111,13 @@ class PageBuilder:
         self._lengths.frombytes(struct.pack(f"{len(rows)}i", *map(len, rows)))
         self.size += len(part)
 
+    def join(self, page: Page) -> None:
+        """Take the rows of a page."""
+        part = page.data
+        self._parts.append(part)
+        self._lengths += page.lengths
+        self.size += len(part)
+
     def take(self) -> Page:
         """The page, and begin the next one."""
         page = Page(b"".join(self._parts), self._lengths)

@@ -17,7 +17,7 @@ from perdure.model import Message
 from perdure.storage import bundle
 from perdure.storage.batch import Batch
 from perdure.storage.codec import decode_message
-from perdure.storage.rocksdb import RocksDatabase, bulk, bulk_slices, single_rows
+from perdure.storage.rocksdb import RocksDatabase, bulk_rows, bulk_slices, single_rows
 from perdure.storage.rocksdb.bulk import (
     FilterSets,
     LogFiles,
@@ -293,7 +293,7 @@ def test_more_rows_than_are_looked_up_at_once_come_as_they_are_found(
     sets = (("d/3/+", "d/4/1"),)
     part = files.slices(sets, 0, START * 2, rows_max=1_000)
     found = read(files, sets, part, rows_max=1_000)
-    monkeypatch.setattr(bulk, "PICKED_MAX", 3)
+    monkeypatch.setattr(bulk_rows, "PICKED_MAX", 3)
     assert read(files, sets, part, rows_max=1_000) == found
     wanted = [each for each in written if each.topic[:3] == "d/3" or each.topic == "d/4/1"]
     assert sorted(found, key=lambda message: message.offset) == wanted
