@@ -280,9 +280,13 @@ def as_stored(live: LiveSession) -> StoredSession:
 
 
 def _view(live: LiveSession) -> LiveView:
+    inflight, window = live.outbound.inflight.count, live.outbound.window_max
+    if live.lagging:
+        # As large as it is now: what is in flight may be kept as more runs, or fewer.
+        window = max(window, inflight + live.outbound.catch_up_left())
     return LiveView(
-        inflight=live.outbound.inflight.count,
-        inflight_max=live.outbound.window_max,
+        inflight=inflight,
+        inflight_max=window,
         pending=len(live.outbound.pending),
         catching_up=live.lagging,
         paused=live.sender.paused,
