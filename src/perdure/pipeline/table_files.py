@@ -11,7 +11,7 @@ Invariant: a block is given only if its checksum holds.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
@@ -163,17 +163,20 @@ class TableFile:
             NotPlain: a block is damaged, or compressed in a way that is not read here.
         """
         places = list(zip(blocks.starts.tolist(), blocks.sizes.tolist(), strict=True))
-        for some in (places, reversed(places)):
-            found: list[bytes] = []
-            for start, size in some:
-                keys = [key for key, _ in _entries(self._block(start, size))]
-                if found := [key for key in keys if first <= key < end]:
-                    break
-            if not found:
-                return None
-            if some is places:
-                lowest = found[0]
-        return lowest, found[-1]
+        lowest = self._first_keys(places, first, end)
+        if not lowest:
+            return None
+        return lowest[0], self._first_keys(reversed(places), first, end)[-1]
+
+    def _first_keys(
+        self, places: Iterable[tuple[int, int]], first: bytes, end: bytes
+    ) -> list[bytes]:
+        """The keys in ``[first, end)`` of the first block that has any."""
+        for start, size in places:
+            keys = [key for key, _ in _entries(self._block(start, size))]
+            if found := [key for key in keys if first <= key < end]:
+                return found
+        return []
 
     def read(self, starts: Any, sizes: Any) -> Blocks:
         """Blocks in the order of the file.
@@ -247,7 +250,7 @@ class TableFile:
         return Handles(streams, offsets, lengths <= 16, found, varints(data, at)[0])
 
     def _block(self, start: int, size: int) -> bytes:
-        kind = self._check(start, size)
+        kind = int(self._checked(np.array([start]), np.array([size]))[0])
         found = self._data[start : start + size]
         if kind == _PLAIN:
             return found
@@ -255,20 +258,6 @@ class TableFile:
             raise NotPlain("another compression")
         count, at = _varint(found, 0)
         return bytes(_lz4.decompress(memoryview(found)[at:], count, asbytes=True))
-
-    def _check(self, start: int, size: int) -> int:
-        """How a block is compressed."""
-        end = start + size
-        if end + _TRAILER_BYTES > len(self._data):
-            raise NotPlain("a block beyond the end")
-        kind = self._data[end]
-        said = int.from_bytes(self._data[end + 1 : end + _TRAILER_BYTES], "little")
-        found = (xxh3_64_intdigest(self._bytes[start:end]) & _MASK) ^ (kind * _LAST_BYTE_PRIME)
-        if self._context:
-            found += self._context ^ ((start & _MASK) + (start >> 32) & _MASK)
-        if found & _MASK != said:
-            raise NotPlain("a damaged block")
-        return kind
 
 
 _lz4: Final = pa.Codec("lz4_raw")
