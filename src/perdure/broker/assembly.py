@@ -119,6 +119,7 @@ def wire(
         publish_path=publish_path,
         registry=registry,
         shared_subscriptions=shared,
+        window_waiters=waiters,
     )
     _wire_connections(services, config, backfill, level=level)
 

@@ -11,6 +11,7 @@ same start: the wall clock may have been set in between.
 from __future__ import annotations
 
 import os
+import re
 import time
 import zlib
 from collections.abc import Callable
@@ -26,7 +27,10 @@ log = get_logger("server")
 
 CLOCK_FILE: Final = "broker.clock"
 
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_BTIME: Final = re.compile(r"^btime (\d+)$", re.MULTILINE)
+
+SHOWN_US_MAX: Final = 5_000_000
+"""How far what the kernel tells in files may be off: they have seconds, and are read in turn."""
 
 
 class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,15 +57,26 @@ class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return zlib.crc32(msgspec.json.encode(values))
 
 
-def uptime() -> tuple[str, int]:
-    """Which start of the kernel this is, and how long ago it was, microseconds, suspended or not;
-    an empty name = that is not known here."""
+def uptime(*, proc: Path = Path("/proc")) -> tuple[str, int]:
+    """Which start of the kernel this is, and how long ago it was, microseconds, suspended or not.
+
+    An empty name = that is not known here; or this process is shown another time than the kernel
+    has (libfaketime), and that one counts: whoever sets it wants to see time pass.
+    """
     try:
-        return _BOOT_ID.read_text(encoding="ascii").strip(), (
-            time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
-        )
+        boot = (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        since_boot_us = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+        counted_us = int(float((proc / "uptime").read_text(encoding="ascii").split()[0]) * 1e6)
+        (begun,) = _BTIME.findall((proc / "stat").read_text(encoding="ascii"))
     except (OSError, ValueError, AttributeError):
         return "", 0
+    wall_us = time.time_ns() // 1000
+    if (
+        abs(since_boot_us - counted_us) > SHOWN_US_MAX
+        or abs(wall_us - int(begun) * 1_000_000 - counted_us) > SHOWN_US_MAX
+    ):
+        return "", 0
+    return boot, since_boot_us
 
 
 _decoder = msgspec.json.Decoder(_Kept)

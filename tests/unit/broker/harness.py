@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, final
+from typing import Any, TypeVar, final
 
 from perdure.config.schema import Config, StorageConfig, SysConfig
 from perdure.limits import SESSION_EXPIRY_NEVER_S
@@ -29,6 +29,7 @@ from perdure.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
+from perdure.storage.contract import ReadResult
 from tests.support.network import NetworkProfile, Wire
 from tests.support.sim_broker import SimBroker
 from tests.support.storage import FaultyDatabase
@@ -37,6 +38,9 @@ PacketT = TypeVar("PacketT", bound=Packet)
 
 NO_DELAY = NetworkProfile(delays_us=(0,), pieces_max=1)
 QUIET = SysConfig(interval_s=0)
+
+BACKLOG = 3_000
+"""Messages: more than a client is sent before something else has had its turn."""
 
 
 def make_sim(
@@ -303,3 +307,36 @@ class _End:
 def until(sim: SimBroker, condition: Callable[[], bool]) -> None:
     """Let time pass until something holds."""
     assert sim.run_until(condition, limit_us=30_000_000)
+
+
+def read_slowly(sim: SimBroker) -> None:
+    """Each look into the log takes its time, so that others have theirs."""
+    read, count, scheduler = sim.store.read, sim.store.count, sim.scheduler
+    assert scheduler is not None
+
+    async def later() -> None:
+        gate = scheduler.gate()
+        scheduler.call_later(2_000, gate.open)
+        await gate
+
+    async def read_later(*args: Any, **options: Any) -> ReadResult:
+        await later()
+        return await read(*args, **options)
+
+    async def count_later(*args: Any, **options: Any) -> int:
+        counted = await count(*args, **options)
+        await later()
+        return counted
+
+    sim.store.read = read_later  # type: ignore[method-assign]
+    sim.store.count = count_later  # type: ignore[method-assign]
+
+
+def publish_many(publisher: Client, topic: str, count: int) -> None:
+    """Publish the numbers from 0 on, QoS 1, and take their acknowledgements."""
+    for number in range(count):
+        publisher.publish(topic, b"%d" % number)
+        if number % 500 == 0:
+            publisher.sim.run_for(50_000)
+    publisher.sim.run_for(50_000)
+    publisher.received.clear()

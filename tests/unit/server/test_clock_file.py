@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,26 @@ def test_how_long_ago_it_was_is_told_by_the_kernel(tmp_path: Path) -> None:
     assert found.elapsed_us is None
     boot, since_us = uptime()
     assert bool(boot) == (since_us > 0)
+
+
+def test_a_time_that_only_this_process_is_shown_counts(tmp_path: Path) -> None:
+    """A month off that somebody simulates is not undone by the kernel, which knows better."""
+    proc = tmp_path / "proc"
+    (proc / "sys/kernel/random").mkdir(parents=True)
+    (proc / "sys/kernel/random/boot_id").write_text("a\n")
+    since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+    begun = time.time() - since_boot
+
+    def shown(*, wall_ahead_s: int = 0, boot_ahead_s: int = 0) -> str:
+        since_s = since_boot - boot_ahead_s
+        (proc / "uptime").write_text(f"{since_s:.2f} 7.00\n")
+        btime = int(begun + boot_ahead_s - wall_ahead_s)
+        (proc / "stat").write_text(f"cpu  1 2 3\nbtime {btime}\nprocesses 4\n")
+        return uptime(proc=proc)[0]
+
+    assert shown() == "a"
+    assert shown(wall_ahead_s=30 * 86_400) == ""
+    assert shown(wall_ahead_s=-86_400) == ""
+    assert shown(boot_ahead_s=86_400) == ""
+    (proc / "stat").write_text("cpu  1 2 3\n")
+    assert uptime(proc=proc) == ("", 0)

@@ -115,7 +115,7 @@ class CatchUp:
         if page.of_log:
             elapsed_us = core.clock.monotonic_us() - begun_us
             core.metrics.storage_read_seconds.observe(elapsed_us)
-        if not session.is_open or session.position != after:
+        if not session.is_open or session.position != after or session.stands_still:
             return
         sent = session.outbound.sent_serial
         self._offer(session, subscriptions, page)

@@ -98,6 +98,7 @@ class HeldSession(Subscriber):
         "replaced",
         "resumed",
         "sender",
+        "stands_still",
         "stored",
         "subs",
         "subs_version",
@@ -139,6 +140,8 @@ class HeldSession(Subscriber):
         self.subscription_bytes: int = 0
         """What those of ``subs`` and ``ended`` are called (``Subscription.size``)."""
         self.position: int = 0
+        self.stands_still: bool = False
+        """While it is behind it is given nothing more: what it is owed is being replaced."""
         self.joining: dict[str, None] = {}
         """Subscriptions whose backfill has read all, and that wait to join the live flow."""
         self.trimmed: int = 0
@@ -190,6 +193,8 @@ class HeldSession(Subscriber):
         outbound = self.outbound
         if self.lagging and not outbound.pending and outbound.catch_up_left() <= 0:
             # Read when it can be sent: what is queued before that takes three times as long.
+            return False
+        if self.stands_still:
             return False
         return (
             not self.sender.congested

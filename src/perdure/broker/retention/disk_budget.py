@@ -22,7 +22,7 @@ from perdure.broker.retention.dropping import make_durable, visit_session
 from perdure.broker.retention.pipeline_holds import PipelineHolds
 from perdure.model import InboxEntry, Message, StoredSession
 from perdure.session.pending import DeliveryProgress, PendingMessages, without_payload
-from perdure.session.pending_pages import read_pages
+from perdure.session.pending_pages import CHUNK, read_pages
 from perdure.session.subscriptions import SessionSubscriptions
 from perdure.storage.contract import GenerationInfo
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
     from perdure.broker.delivery.live_session import LiveSession
     from perdure.broker.delivery.registry import Registry
+    from perdure.broker.delivery.window_waiters import WindowWaiters
     from perdure.broker.publish.path import PublishPath
+    from perdure.broker.shared.group import SharedGroup
     from perdure.broker.shared.subscriptions import SharedSubscriptions
     from perdure.config.schema import RetentionConfig
 
@@ -53,7 +55,7 @@ class DiskBudget:
     Args:
         core: what every part stands on.
         keeping: what pipelines lose is told to it.
-        publish_path, registry, shared_subscriptions: what else it uses.
+        publish_path, registry, shared_subscriptions, window_waiters: what else it uses.
     """
 
     def __init__(
@@ -64,11 +66,13 @@ class DiskBudget:
         publish_path: PublishPath,
         registry: Registry,
         shared_subscriptions: SharedSubscriptions,
+        window_waiters: WindowWaiters,
     ) -> None:
         self._core = core
         self._publish_path: PublishPath = publish_path
         self._registry: Registry = registry
         self._shared_subscriptions: SharedSubscriptions = shared_subscriptions
+        self._window_waiters: WindowWaiters = window_waiters
         self._holds = holds or PipelineHolds(core)
         self._is_over: bool = False
         """The log says that it is over, and not yet that it is not any more."""
@@ -124,21 +128,9 @@ class DiskBudget:
                 count = await visit_session(core, self._registry, client_id, put_tombstones)
                 lost += count
                 losers += count > 0
-        for group in list(self._shared_subscriptions.groups.values()):
-            if group.lagging:
-                count = await core.database.count(
-                    [group.filter],
-                    after_offset=group.position,
-                    until_offset=info.until_offset - 1,
-                    limit=info.message_count,
-                )
-                if count:
-                    lost += count
-                    core.log.warning(
-                        "group.lost_messages", group=group.key, lost=count, reason="disk budget"
-                    )
         await make_durable(core, failures)
         await self._holds.dropped(info, "retention.disk_bytes_max")
+        lost += await self._lost_by_groups(info)
         core.database.drop_generation(info.generation)
         core.metrics.messages_dropped_retention += lost
         core.log.warning(
@@ -152,10 +144,74 @@ class DiskBudget:
         )
         return lost
 
+    async def _lost_by_groups(self, info: GenerationInfo) -> int:
+        """Count what shared groups have not given out of a generation.
+
+        They go on giving while it is counted: those that have come further meanwhile are counted
+        again, so that it is right when the generation goes. That ends where the generation does.
+        """
+        log = self._core.log
+        until = info.until_offset - 1
+        losses: dict[str, tuple[int, int]] = {}  # by key: its position, what is lost behind it
+        while True:
+            moved = [
+                group
+                for group in self._shared_subscriptions.groups.values()
+                if group.lagging
+                and group.position < until
+                and losses.get(group.key, (-1, 0))[0] != group.position
+            ]
+            if not moved:
+                break
+            for group in moved:
+                position = group.position
+                losses[group.key] = (position, await self._owed_to_group(group, position, info))
+        lost = 0
+        for group in self._shared_subscriptions.groups.values():
+            position, count = losses.get(group.key, (-1, 0))
+            if count and group.lagging and group.position == position:
+                lost += count
+                log.warning(
+                    "group.lost_messages", group=group.key, lost=count, reason="disk budget"
+                )
+        return lost
+
+    async def _owed_to_group(self, group: SharedGroup, position: int, info: GenerationInfo) -> int:
+        """How many messages of a generation a group gives out behind a position."""
+        database = self._core.database
+        until = info.until_offset - 1
+        if not group.where:
+            return await database.count(
+                [group.filter], after_offset=position, until_offset=until, limit=info.message_count
+            )
+        count = 0
+        while position < until:
+            page = await database.read(
+                [group.filter], after_offset=position, until_offset=until, limit=CHUNK
+            )
+            count += sum(1 for message in page.messages if group.wants(message))
+            position = page.through_offset
+            await self._core.yield_to_loop()
+        return count
+
     async def _put_tombstones(
         self, client_id: str, info: GenerationInfo, live: LiveSession | None
     ) -> int:
-        """Put tombstones for what a session is owed from a generation; how many it loses."""
+        """Put tombstones for what a session is owed from a generation; how many it loses.
+
+        One that reads from the log stands still meanwhile: what it would be given were counted as
+        lost, or given in part.
+        """
+        if live is None:
+            return await self._replace(client_id, info, None)
+        live.stands_still = True
+        try:
+            return await self._replace(client_id, info, live)
+        finally:
+            live.stands_still = False
+            self._window_waiters.notify(live)
+
+    async def _replace(self, client_id: str, info: GenerationInfo, live: LiveSession | None) -> int:
         core = self._core
         stored = await core.database.open_session(client_id)
         if stored is None or stored.cursor.offset >= info.until_offset - 1:

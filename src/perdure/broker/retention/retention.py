@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from perdure.broker.delivery.backfill import Backfill
     from perdure.broker.delivery.live_session import LiveSession
     from perdure.broker.delivery.registry import Registry
+    from perdure.broker.delivery.window_waiters import WindowWaiters
     from perdure.broker.publish.path import PublishPath
     from perdure.broker.shared.subscriptions import SharedSubscriptions
     from perdure.config.schema import RetentionConfig
@@ -51,7 +52,7 @@ class Retention:
     Args:
         core: what every part stands on.
         config: the bounds; may be replaced at run time.
-        backfill, publish_path, registry, shared_subscriptions: what else it uses.
+        backfill, publish_path, registry, shared_subscriptions, window_waiters: what else it uses.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Retention:
         publish_path: PublishPath,
         registry: Registry,
         shared_subscriptions: SharedSubscriptions,
+        window_waiters: WindowWaiters,
     ) -> None:
         self._core = core
         self._backfill: Backfill = backfill
@@ -79,6 +81,7 @@ class Retention:
             publish_path=publish_path,
             registry=registry,
             shared_subscriptions=shared_subscriptions,
+            window_waiters=window_waiters,
         )
 
     def stop(self) -> None:
@@ -332,19 +335,20 @@ class Retention:
         if core.peers is not None and not group.is_served:
             return 0  # the node that serves it carries over
         count = 0
-        after = group.position
-        while after < until:
+        while group.lagging and group.position < until:
+            after = group.position
             page = await core.database.read(
                 [group.filter], after_offset=after, until_offset=until, limit=CARRY_PAGE
             )
+            if not group.lagging or group.position != after:
+                continue  # it has given out some of this page meanwhile
             for message in page.messages:
                 if message.qos and group.wants(message):
                     entry = _group_entry(message)
                     core.committer.batch.put_group_entry(key, entry)
                     group.give_back(entry)
                     count += 1
-            after = page.through_offset
-            group.position = after
+            group.position = page.through_offset
             core.cursors.group_moved(group, gives=True)
             await core.pipeline.committed()
             await core.yield_to_loop()

@@ -14,7 +14,14 @@ from perdure.mqtt.encode import properties_from_forward
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, Publish
 from tests.support.sim_broker import SimBroker
 from tests.support.storage import FaultyDatabase
-from tests.unit.broker.harness import QUIET, Client, make_sim
+from tests.unit.broker.harness import (
+    BACKLOG,
+    QUIET,
+    Client,
+    make_sim,
+    publish_many,
+    read_slowly,
+)
 
 T = TypeVar("T")
 
@@ -27,6 +34,7 @@ def disk_budget(sim: SimBroker) -> DiskBudget:
         publish_path=services.publish_path,
         registry=services.registry,
         shared_subscriptions=services.shared_subscriptions,
+        window_waiters=services.window_waiters,
     )
 
 
@@ -335,3 +343,26 @@ def test_a_kill_while_it_drops_loses_no_count() -> None:
     reader.connect()
     message = reader.take(Publish)
     assert (message.payload, message.packet_id, dropped(message)) == (b"next", 4, 3)
+
+
+@pytest.mark.parametrize("filter_", ["t", "$share/g/t"])
+def test_who_reads_on_while_a_generation_goes_loses_what_is_counted(filter_: str) -> None:
+    """Nothing of what it was sent is counted, and all that it was not: the two are one beginning
+    and one end."""
+    sim = make_sim()
+    publisher, reader = _publisher(sim), Client(sim, "r")
+    reader.connect()
+    reader.subscribe(filter_, qos=1)
+    reader.cut()
+    publish_many(publisher, "t", BACKLOG)
+    sim.store.rotate(sim.clock.now_us())
+    publisher.deliver("t", b"next")
+    read_slowly(sim)
+    reader.connect(receive_maximum=20)
+    assert sim.run_until(lambda: len(reader.received) > 100, limit_us=10_000_000)
+    lost = sum(awaited(sim, disk_budget(sim).drop(info)) for info in sim.store.generations()[:-1])
+    sim.run_for(10_000_000)
+    got = [int(payload) for payload in reader.payloads() if payload != b"next"]
+    assert got == list(range(BACKLOG - lost))
+    assert 0 < lost < BACKLOG
+    assert sum(told["lost"] for told in sim.logged("generation.dropped")) == lost

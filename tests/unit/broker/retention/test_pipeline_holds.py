@@ -28,6 +28,7 @@ def disk_budget(sim: SimBroker) -> DiskBudget:
         publish_path=services.publish_path,
         registry=services.registry,
         shared_subscriptions=services.shared_subscriptions,
+        window_waiters=services.window_waiters,
     )
 
 

@@ -7,7 +7,14 @@ import pytest
 from perdure.config.schema import Config, RetentionConfig
 from perdure.mqtt.packets import PUBACK, PUBREC, Ack, Publish
 from tests.support.sim_broker import SimBroker
-from tests.unit.broker.harness import QUIET, Client, make_sim
+from tests.unit.broker.harness import (
+    BACKLOG,
+    QUIET,
+    Client,
+    make_sim,
+    publish_many,
+    read_slowly,
+)
 
 DAY_S = 86_400
 DAYS = Config(
@@ -156,3 +163,21 @@ def test_expired_retained_messages_are_swept() -> None:
     publisher.deliver("b", b"x", retain=True)
     sim.run_for(7 * 3_600_000_000)
     assert sim.store.retained_count == 1
+
+
+@pytest.mark.parametrize("filter_", ["t", "$share/g/t"])
+def test_who_reads_on_while_a_generation_goes_gets_everything_once(filter_: str) -> None:
+    """What is carried over is not given out of the log as well."""
+    sim = make_sim()
+    publisher, reader = _publisher(sim), Client(sim, "r")
+    reader.connect()
+    reader.subscribe(filter_, qos=2)
+    reader.cut()
+    publish_many(publisher, "t", BACKLOG)
+    read_slowly(sim)
+    reader.connect(receive_maximum=20)
+    assert sim.run_until(lambda: len(reader.received) > 100, limit_us=10_000_000)
+    _drop_all(sim)
+    sim.run_for(10_000_000)
+    assert len(sim.store.generations()) == 1
+    assert [int(payload) for payload in reader.payloads()] == list(range(BACKLOG))
