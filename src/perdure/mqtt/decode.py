@@ -58,6 +58,7 @@ class Decoder:
         protocol_name_ok: False if the CONNECT named another protocol.
         connected: a CONNECT was decoded (always True on the client's side).
         packet_size_max: longest packet taken, bytes with the fixed header; may be changed.
+        taken_bytes: length of what ``feed`` returned last.
 
     Args:
         server_side: the peer is a client.
@@ -87,6 +88,7 @@ class Decoder:
         "packet_size_max",
         "protocol_level",
         "protocol_name_ok",
+        "taken_bytes",
         "version",
     )
 
@@ -106,6 +108,7 @@ class Decoder:
         self.protocol_name_ok: bool = True
         self.connected: bool = not server_side
         self.packet_size_max: int = packet_size_max
+        self.taken_bytes: int = 0
         self._server_side: bool = server_side
         # What the last PUBLISH was about: most clients publish to one topic again and again.
         self._topic: KnownTopic = NO_TOPIC
@@ -181,6 +184,7 @@ class Decoder:
                 # Its frames would hold all that was read, in a cycle with this decoder.
                 self.failure = error.with_traceback(None)
                 at = len(data)
+        self.taken_bytes = at - start
         if at < len(data):
             if self._spent:
                 self._rest = data

@@ -166,7 +166,15 @@ class WebSocketShell(TransportShell):
             if len(request) > REQUEST_BYTES_MAX:
                 self._refusal = f"the request has more than {REQUEST_BYTES_MAX} bytes"
                 self._is_ended = True
-                self.abort()
+                self._request = bytearray()
+                protocol = ServerProtocol(logger=_library_log)
+                protocol.send_response(
+                    protocol.reject(
+                        HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"{self._refusal}\n"
+                    )
+                )
+                self._answer(protocol)
+                self._finish()
             return
         head = bytes(request[: found + len(_END)])
         rest = bytes(request[found + len(_END) :])
@@ -200,9 +208,7 @@ class WebSocketShell(TransportShell):
             why = protocol.handshake_exc or "no such path"
             self._refusal = f"HTTP {status}: {why}"[:REFUSAL_MAX]
             self._is_ended = True
-        for piece in protocol.data_to_send():
-            if piece:
-                self._send(piece)
+        self._answer(protocol)
         if not accepted:
             self._finish()
             return
@@ -258,6 +264,11 @@ class WebSocketShell(TransportShell):
             self._go_on_later()
         else:
             self._read_transport(True)
+
+    def _answer(self, protocol: ServerProtocol) -> None:
+        for piece in protocol.data_to_send():
+            if piece:
+                self._send(piece)
 
     def _send(self, data: bytes) -> None:
         if not self._transport.is_closing():

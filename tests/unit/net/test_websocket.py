@@ -305,6 +305,7 @@ async def test_other_paths_are_not_found(bench: Bench, path: str) -> None:
     [
         (b"GET /mqtt HTTP/1.1\r\nHost: x\r\n\r\n", b"426"),
         (b"GET /mqtt HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 300 + b"\r\n", b"431"),
+        (b"GET /mqtt HTTP/1.1\r\nHost: x\r\nCookie: " + b"c" * 20_000 + b"\r\n\r\n", b"431"),
         (b"\x10\x10\x00\x04MQTT\r\n\r\n", b""),
     ],
 )

@@ -21,8 +21,14 @@ BACKGROUND_SYNC_US: Final = 1_000_000
 """Below ``fsync`` the log is still synced once a second, so that a power cut costs little."""
 
 LARGE_BYTES_MAX: Final = 2 * 1024 * 1024
-"""Bytes of large pieces that wait for a sync beyond which their clients are not read from: a disk
+"""Bytes of who sends much that wait for a sync beyond which these clients are not read from: a disk
 takes some 50 ms for two syncs of twice as many. What is retained counts twice, as it is written."""
+
+LARGE_BYTES_MIN: Final = 256 * 1024
+"""So many may wait on the slowest disk."""
+
+SLOW_SYNC_US: Final = 20_000
+"""A sync that takes longer had too much to write: whoever publishes waits for two of them."""
 
 
 @final
@@ -44,8 +50,9 @@ class LogSync:
         offset: everything in the log up to here is synced.
         syncing: who waits for the sync under way.
         waiting: who waits for the next sync.
-        large_bytes: what clients have sent in large pieces since the last sync began, with what of
-            it is retained beside.
+        large_bytes: what came of clients that send much since the last sync began, with what of it
+            is retained beside.
+        large_bytes_max: so many may wait for a sync: as many as the disk has shown that it takes.
     """
 
     __slots__ = (
@@ -63,6 +70,7 @@ class LogSync:
         "is_running",
         "is_wanted",
         "large_bytes",
+        "large_bytes_max",
         "offset",
         "syncing",
         "waiting",
@@ -93,6 +101,7 @@ class LogSync:
         self.is_running: bool = False
         self.is_wanted: bool = False
         self.large_bytes: int = 0
+        self.large_bytes_max: int = LARGE_BYTES_MAX
         self.offset: int = database.last_offset
         self.waiting: Waiters = Waiters()
 
@@ -105,7 +114,7 @@ class LogSync:
         """Whether somebody waits for the sync of so many bytes that who sends large messages, or
         many at once, must pause: a disk takes its time for them, and everybody waits for that."""
         return (
-            self.large_bytes + self._syncing_bytes > LARGE_BYTES_MAX
+            self.large_bytes + self._syncing_bytes > self.large_bytes_max
             and (self.waiting.count + self.syncing.count) > 0
         )
 
@@ -151,10 +160,11 @@ class LogSync:
 
     def _ended(self, error: BaseException | None) -> None:
         self.is_running = False
-        self._syncing_bytes = 0
         count = self.syncing.count
         waiters = self.syncing.take()
         now_us = self._clock.monotonic_us()
+        self._learn(now_us - self._started_us)
+        self._syncing_bytes = 0
         self._metrics.storage_commit_seconds.observe(now_us - self._started_us)
         self._metrics.storage_commit_batch_messages.observe(count)
         if error is None:
@@ -164,3 +174,18 @@ class LogSync:
         if not isinstance(error, StorageError):
             raise error
         self._done(error, waiters, now_us)
+
+    def _learn(self, elapsed_us: int) -> None:
+        """How much may wait: less after a sync that was slow, and again more bit by bit.
+
+        It is told by the sync itself, for what else the disk has to do, merging what was written
+        before above all, nobody knows. A sync with little of who sends much says nothing of them.
+        """
+        most = self.large_bytes_max
+        if self._syncing_bytes * 4 < most:
+            return
+        if elapsed_us > SLOW_SYNC_US:
+            fits = most * SLOW_SYNC_US // elapsed_us
+            self.large_bytes_max = max(fits, most // 2, LARGE_BYTES_MIN)
+        else:
+            self.large_bytes_max = min(most + most // 8, LARGE_BYTES_MAX)

@@ -132,8 +132,6 @@ class Connection(EndingConnection):
         pipeline = parts.pipeline
         pipeline.arrived(received_us)
         parts.metrics.bytes_received += len(data)
-        if len(data) > BULK_BYTES:
-            parts.committer.log_sync.large_bytes += len(data)
         if self.inbound_gate.waits:
             self._decoder.feed(data, 0)
             self.inbound_gate.arrived()
@@ -208,6 +206,7 @@ class Connection(EndingConnection):
         is_many = published > 0 and (is_extra or published > FEW or len(data) > BULK_BYTES)
         if is_many:
             budget.many(published)
+            parts.committer.log_sync.large_bytes += decoder.taken_bytes
         dispatcher = pipeline.dispatcher
         if fan is not None or (dispatcher is not None and dispatcher.caused):
             self._learn_fan(published)

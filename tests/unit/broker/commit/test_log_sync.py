@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import random
 
-from perdure.broker.commit.log_sync import BACKGROUND_SYNC_US, LARGE_BYTES_MAX, LogSync
+from perdure.broker.commit.log_sync import (
+    BACKGROUND_SYNC_US,
+    LARGE_BYTES_MAX,
+    LARGE_BYTES_MIN,
+    SLOW_SYNC_US,
+    LogSync,
+)
 from perdure.broker.commit.waiters import Signal, Waiter
 from perdure.errors import StorageError, StorageUnavailable
 from perdure.observe.metrics import Metrics
@@ -113,3 +119,30 @@ def test_a_sync_is_large_while_somebody_waits_for_it() -> None:
     assert not sync.is_large()
     sync.large_bytes += LARGE_BYTES_MAX // 2
     assert sync.is_large()
+
+
+def test_what_may_wait_is_what_the_disk_takes() -> None:
+    """Half at most after one slow sync, an eighth more after each good one, within its bounds."""
+    desk = Desk()
+    sync = desk.sync
+
+    def synced(elapsed_us: int, *, part: float = 1.0) -> int:
+        sync.large_bytes = int(sync.large_bytes_max * part)
+        desk.write()
+        desk.wait()
+        sync.start(desk.store.last_offset, desk.now_us - elapsed_us + SYNC_US)
+        desk.loop.run_for(SYNC_US)
+        return sync.large_bytes_max
+
+    assert synced(SLOW_SYNC_US) == LARGE_BYTES_MAX
+    fewer = LARGE_BYTES_MAX * 4 // 5
+    assert synced(SLOW_SYNC_US * 5 // 4) == fewer
+    assert synced(SLOW_SYNC_US * 100, part=0.2) == fewer, "others have made it slow"
+    assert synced(SLOW_SYNC_US * 100) == fewer // 2
+    for _ in range(9):
+        synced(SLOW_SYNC_US * 100)
+    assert sync.large_bytes_max == LARGE_BYTES_MIN
+    assert synced(SLOW_SYNC_US // 2) == LARGE_BYTES_MIN * 9 // 8
+    for _ in range(99):
+        synced(SLOW_SYNC_US // 2)
+    assert sync.large_bytes_max == LARGE_BYTES_MAX
