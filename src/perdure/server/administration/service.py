@@ -19,7 +19,7 @@ from perdure.admin.rights import Principal, may, may_touch, what_is_missing
 from perdure.admin.table import OPERATIONS, operation_of
 from perdure.admin.wire import decode_given
 from perdure.clock import Clock
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, StorageError
 from perdure.observe.logs import get_logger
 
 log = get_logger("admin")
@@ -126,8 +126,16 @@ class AdminService:
             raise
         finally:
             if operation.changes:
-                await self._audit.record(self._record(operation, decoded, call, outcome))
+                await self._keep(self._record(operation, decoded, call, outcome))
         return result
+
+    async def _keep(self, record: AuditRecord) -> None:
+        try:
+            await self._audit.record(record)
+        except StorageError:
+            # Of what was not done the caller is told why: that says more.
+            if record.outcome == "ok":
+                raise
 
     def _record(
         self, operation: Operation, request: Request[Any], call: Call, outcome: str

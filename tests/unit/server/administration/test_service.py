@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from perdure.admin.audit import AuditRecord
 from perdure.admin.problems import Refused
 from perdure.admin.records.sessions import DiscardSession, GetSession, KickSession
 from perdure.admin.rights import Principal
 from perdure.admin.table import OPERATIONS
+from perdure.errors import StorageUnavailable
 from tests.unit.server.administration.scene import ADMIN, Scene
 
 VIEWER = Principal("vic", "viewer", source="api_key")
@@ -41,6 +43,21 @@ async def test_reading_is_not_recorded_and_a_refused_change_is(scene: Scene) -> 
         ("sessions.discard", "not_found"),
     ]
     assert await scene.rows() == [("a", "connected")]
+
+
+async def test_who_is_refused_is_told_why_also_when_nothing_can_be_recorded(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what was changed and not recorded is no success."""
+
+    async def fails(_record: AuditRecord) -> None:
+        raise StorageUnavailable("the disk is gone")
+
+    monkeypatch.setattr(scene, "record", fails)
+    await scene.connect("a", expiry_s=60)
+    assert await refused(scene, KickSession(client_id="a"), VIEWER) == "forbidden"
+    with pytest.raises(StorageUnavailable):
+        await scene.ask(KickSession(client_id="a"))
 
 
 async def test_every_operation_has_a_handler(scene: Scene) -> None:
