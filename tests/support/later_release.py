@@ -1,4 +1,4 @@
-"""``python -m tests.support.later_release serve ...``: ``perdure`` of a release that is not there yet.
+"""``python -m tests.support.later_release serve ...``: ``perdure`` of a release of tomorrow.
 
 Its records of the shared log have a version more, which says everything in other bytes, and an act
 more, with which each of its nodes beats. Where a node of today would meet either it ends.
@@ -39,12 +39,14 @@ def become() -> None:
         found = decode_record(zlib.decompress(value[1:]))
         return found._replace(acts=tuple(each for each in found.acts if not isinstance(each, Nod)))
 
+    def decode_act_too(kind: int, body: bytes) -> object:
+        return Nod() if kind == KIND else decode_act(kind, body)
+
     record.VERSION = LATER  # type: ignore[misc]
-    record.encode_record, record.decode_record = encode, decode
+    record.encode_record = encode  # type: ignore[assignment]
+    record.decode_record = decode
     record._encode_act = lambda act: (KIND, b"") if isinstance(act, Nod) else encode_act(act)
-    record._decode_act = lambda kind, body: (
-        Nod() if kind == KIND else decode_act(kind, body)  # type: ignore[return-value]
-    )
+    setattr(record, "_decode_act", decode_act_too)  # noqa: B010 - it gives an act more
 
 
 if __name__ == "__main__":
