@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure.broker.auth.bans import BanList
-from perdure.config.schema import Config
+from perdure.broker.auth.bans import BanFile, BanList, make_ban
+from perdure.config.schema import AuthConfig, Config, StorageConfig
 from perdure.errors import StorageUnavailable
 from perdure.mqtt.packets import Connack, Disconnect, Publish
 from perdure.mqtt.reason_codes import ADMINISTRATIVE_ACTION, BANNED, TOPIC_NAME_INVALID
@@ -93,6 +94,69 @@ def test_of_two_bans_that_cross_the_later_one_in_the_log_counts_everywhere(
     found = {tuple(each.reason for each in keeper.ordered()) for keeper in keepers}
     assert len(found) == 1
     assert len(found.pop()) == 1
+
+
+def with_file(node: SimBroker, file: BanFile, *, named: str = "") -> BanKeeper:
+    """The keeper of a node that starts on a directory that has a file of bans."""
+    services = node.live.services
+    config = Config(
+        auth=AuthConfig(ban_file=named), storage=StorageConfig(path=str(file.path.parent))
+    )
+    keeper = make_keeper(config, services, file.load())
+    run(node, services.notices.load())
+    run(node, keeper.adopt())
+    return keeper
+
+
+def test_bans_of_a_single_brokers_directory_hold_on_all_nodes(
+    cluster: VirtualCluster, tmp_path: Path
+) -> None:
+    """And are taken back through any of them."""
+    first, second, _ = cluster.nodes
+    other = keeper_of(second)
+    file = BanFile(tmp_path / "bans")
+    file.put([make_ban("client_id", name, reason="floods") for name in ("c", "d")])
+    file.put([make_ban("client_id", "over", until_us=1)])
+    run(second, other.add("client_id", "d", reason="of the cluster", until_us=0))
+    keeper = with_file(first, file)
+    first.run_for(100_000)
+    assert [refusal(node, "c") for node in (first, second)] == [BANNED] * 2
+    assert {each.value: each.reason for each in other.ordered()} == {
+        "c": "floods",
+        "d": "of the cluster",
+    }
+    assert len(file.load()) == 0
+    assert file.path.read_bytes()  # or it would be missed
+    for name in "cd":
+        run(second, other.remove("client_id", name))
+    first.run_for(100_000)
+    assert [refusal(node, "c") for node in (first, second)] == [0] * 2
+    assert list(keeper.ordered()) == []
+
+
+def test_a_file_that_the_configuration_names_stays_the_nodes_own(
+    cluster: VirtualCluster, tmp_path: Path
+) -> None:
+    first, second, _ = cluster.nodes
+    file = BanFile(tmp_path / "bans")
+    file.put([make_ban("client_id", "c")])
+    with_file(first, file, named=str(file.path))
+    first.run_for(100_000)
+    assert len(file.load()) == 1
+    keeper_of(second)
+    assert refusal(second, "c") == 0
+
+
+def test_bans_that_the_log_does_not_take_stay_where_they_are(
+    cluster: VirtualCluster, tmp_path: Path
+) -> None:
+    first = cluster.nodes[0]
+    file = BanFile(tmp_path / "bans")
+    file.put([make_ban("client_id", "c")])
+    first.live.services.committer.lost(StorageUnavailable("cut off"))
+    keeper = with_file(first, file)
+    assert [each.value for each in keeper.ordered()] == ["c"]
+    assert len(file.load()) == 1
 
 
 def test_a_node_that_is_cut_off_says_that_it_cannot_ban(cluster: VirtualCluster) -> None:

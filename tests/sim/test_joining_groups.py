@@ -143,3 +143,42 @@ def test_what_is_given_in_a_batch_that_is_open_when_another_record_is_heard_of_d
     member._answer(waits)
     assert member.payloads(within_us=5_000_000) == [b"1"]
     cluster.close()
+
+
+def test_what_goes_on_from_a_record_that_was_refused_is_refused() -> None:
+    """Two nodes take a group at once. What the one whose record comes second gives out behind it
+    does not count, and the other one has the group: else each takes the other one for it."""
+    cluster = VirtualCluster(Options(), seed=1)
+    cluster.start()
+    first, second, third = cluster.nodes
+    members = [Client(node, f"member-{number}") for number, node in enumerate((first, second))]
+    for member in members:
+        member.connect()
+        member.subscribe(NAME, qos=1)
+    publisher = Client(third, "p")
+    publisher.connect()
+    first.run_for(1_000_000)
+    log = first.store.log  # type: ignore[attr-defined]
+    end = first.store.replica.end  # type: ignore[attr-defined]
+    end.is_cut = True
+    for node, records in ((first, 3), (second, 1)):
+        services = node.live.services
+        group = services.shared_subscriptions.groups["g/t"]
+        assert services.peers is not None
+        group._own(services.peers.node, services.peers.incarnation)
+        for _ in range(records):
+            group.put(services.committer.batch)
+            services.pipeline.run()
+    log.sequence_all()
+    end.is_cut = False
+    log.sequence_all()
+    first.run_for(1_000_000)
+    groups = [node.live.services.shared_subscriptions.groups["g/t"] for node in cluster.nodes]
+    assert [group.is_served for group in groups] == [False, True, False]
+    assert len({group.record.turn for group in groups}) == 1
+    for number in range(6):
+        publisher.publish("t", b"%d" % number, qos=1)
+    first.run_for(3_000_000)
+    found = [payload for member in members for payload in member.payloads()]
+    assert sorted(found) == [b"%d" % number for number in range(6)]
+    cluster.close()

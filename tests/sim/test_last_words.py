@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from perdure.broker.sessions.claims import HANDOVER_US
@@ -159,5 +161,74 @@ def test_last_words_of_many_batches_keep_their_order(batches: int, is_gone: bool
     first.run_for(1_000_000)
     found = [each.payload for each in watcher.messages]
     assert found == [b"%d" % number for number in range(batches + 1)]
+    cluster.check_health()
+    cluster.close()
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_last_words_keep_their_order_at_a_node_that_goes_on(batches: int, is_gone: bool) -> None:
+    """Whoever comes to it has its open batch submitted, with words that were said again in it,
+    while others are still on their way back."""
+    cluster = VirtualCluster(Options(), seed=1)
+    cluster.start()
+    first, second, third = cluster.nodes
+    log: OrderedLog = first.store.log  # type: ignore[attr-defined]
+    end = first.store.replica.end  # type: ignore[attr-defined]
+    loop = first.loop
+    watcher = Client(third, "watcher")
+    watcher.connect()
+    watcher.subscribe("t", qos=1)
+    leaving = Client(first, "c")
+    leaving.connect(expiry_s=600)
+    first.run_for(100_000)
+    end.is_cut = True
+    said, numbers = 0, itertools.count()
+
+    def say() -> None:
+        nonlocal said
+        leaving.publish("t", b"%d" % said)
+        said += 1
+
+    def somebody_comes() -> None:
+        Client(first, f"other-{next(numbers)}").connect(wait=False)
+
+    for _ in range(batches):
+        say()
+        first.run_for(1_000)
+        somebody_comes()
+        first.run_for(1_000)
+    say()
+    first.run_for(1_000)
+    if is_gone:
+        assert leaving.wire is not None
+        leaving.wire.hang_up()
+        first.run_for(1_000)
+
+    def enter() -> None:
+        """Everything is in the log; the node is given one record after the other."""
+        end.is_cut = False
+        while log.shared.take_one():
+            pass
+        end.is_cut = True
+        log.shared.read_all()
+        read_one()
+
+    def read_one() -> None:
+        if not end.read(1):
+            end.is_cut = False
+            log.sequence_all()
+            return
+        if not is_gone and said < batches + 3:
+            say()
+        loop.call_later(200, somebody_comes)
+        loop.call_later(700, read_one)
+
+    loop.call_later(HANDOVER_US // 4, enter)
+    assert Client(second, "c").connect(expiry_s=600).session_present
+    first.run_for(1_000_000)
+    found = [each.payload for each in watcher.messages]
+    # What it sends when it is let go of is not taken.
+    assert found == [b"%d" % number for number in range(max(len(found), batches + 1))]
     cluster.check_health()
     cluster.close()

@@ -26,6 +26,9 @@ class ProcessBroker(Broker):
     Args:
         directory: for its data, its files and its log.
         options: how it is configured.
+
+    Attributes:
+        module: what is run, as ``python -m``.
     """
 
     def __init__(self, directory: Path, options: Options) -> None:
@@ -34,6 +37,7 @@ class ProcessBroker(Broker):
         self.options = options
         self._settings = {**servers.settings(), **options.settings}
         self.port = 0
+        self.module = "perdure"
         self.log = directory / "broker.log"
         self._log_checked = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -127,6 +131,11 @@ class ProcessBroker(Broker):
         if b"Traceback (most recent call last)" in fresh:
             raise AssertionError(f"unhandled exception:\n{fresh.decode(errors='replace')}")
 
+    @property
+    def is_running(self) -> bool:
+        """Whether its process lives."""
+        return self._process is not None and self._process.poll() is None
+
     def log_tail(self, lines: int = 40) -> str:
         """The end of what the process printed."""
         if not self.log.exists():
@@ -155,7 +164,7 @@ class ProcessBroker(Broker):
     def _command(self, port: int) -> list[str]:
         if SUBJECT == "mosquitto":
             return self._mosquitto(port)
-        command = [sys.executable, "-m", "perdure", "serve"]
+        command = [sys.executable, "-m", self.module, "serve"]
         command += ["--data", str(self.directory / "data"), "--bind", f"127.0.0.1:{port}"]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value.format(directory=self.directory)}"]

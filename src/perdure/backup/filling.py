@@ -19,7 +19,13 @@ from perdure.backup.manifest import BackupFile, BackupManifest
 from perdure.backup.taking import SPARE_BYTES
 from perdure.config.schema import RocksdbConfig
 from perdure.config.units import format_size
-from perdure.errors import ConfigError, StorageCorrupt, StorageFull
+from perdure.errors import (
+    ConfigError,
+    PerdureError,
+    StorageCorrupt,
+    StorageFull,
+    StorageLocked,
+)
 from perdure.files import sync_directory
 from perdure.storage.rocksdb.directory import LOCK_NAME, RESTORING_NAME, DirectoryLock
 from perdure.storage.rocksdb.inspection import inspect
@@ -175,8 +181,39 @@ def filling(data: Path, begun: Callable[[], None] = lambda: None) -> Iterator[Fi
         lock.release()
 
 
+def is_empty(data: Path) -> bool:
+    """Whether a directory is not there, or has nothing in it that anybody would miss."""
+    return not data.is_dir() or not (_others(data) or (data / RESTORING_NAME).exists())
+
+
+@contextlib.contextmanager
+def removed_if_refused(data: Path) -> Iterator[None]:
+    """Make an empty directory empty again if what began to use it is refused.
+
+    Args:
+        data: empty until now; closed when an exception comes out.
+    """
+    try:
+        yield
+    except StorageLocked:
+        raise  # what is there by now is another process's
+    except PerdureError:
+        # Another process that has begun there meanwhile keeps what it has.
+        with contextlib.suppress(OSError, PerdureError):
+            lock = DirectoryLock(data)
+            try:
+                _empty(data)
+            finally:
+                lock.release()
+        raise
+
+
+def _others(data: Path) -> list[str]:
+    return sorted(each.name for each in data.iterdir() if each.name not in _IGNORED)
+
+
 def _refuse_others(data: Path) -> None:
-    others = sorted(each.name for each in data.iterdir() if each.name not in _IGNORED)
+    others = _others(data)
     if others:
         raise ConfigError(
             f"{data} is not empty: {others[0]} is in it",

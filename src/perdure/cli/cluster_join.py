@@ -100,11 +100,14 @@ def init(to: str | None, anew: bool, no_progress: bool, config: Config, out: Out
     )
     click.echo("start it as the first node, and let the others join it", err=True)
     own = len(read_bans(config))
-    if own:
+    if own and config.auth.ban_file:
         click.echo(
-            f"its file of bans ({own}) stays this node's own: give it to the other nodes too",
+            f"{config.auth.ban_file} ({own} bans) stays this node's own: give it to the other "
+            "nodes too",
             err=True,
         )
+    elif own:
+        click.echo(f"its bans ({own}) hold on all nodes as soon as it has started", err=True)
 
 
 def _forget_log(data: Path, config: Config) -> None:

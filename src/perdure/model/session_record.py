@@ -102,8 +102,8 @@ class GroupRecord(msgspec.Struct, frozen=True, array_like=True):
         where, where_id: its content filter, as in ``Subscription``.
         earlier: what that was before, with the last offset for which it was, where ``position``
             has not passed it.
-        turn: how often it was written, so that of two writers that have read the same one is
-            refused; 0 = there is no cluster.
+        turn: another one each time that it is written, by whichever node, so that of two writers
+            that have read the same one is refused; 0 = there is no cluster.
         node, incarnation: of the cluster, that gives its messages out; empty and 0 = nobody does.
     """
 

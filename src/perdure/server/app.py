@@ -35,7 +35,7 @@ from perdure.server.administration.assembly import Administration
 from perdure.server.administration.socket import AdminServer
 from perdure.server.auth_part import AuthPart
 from perdure.server.backup_part import BackupPart
-from perdure.server.bans import BanKeeper, ban_file, make_keeper
+from perdure.server.bans import BanKeeper, ban_file, make_keeper, read_bans
 from perdure.server.clock_file import ClockFile
 from perdure.server.cluster_part import ClusterStore
 from perdure.server.cluster_start import open_cluster
@@ -74,14 +74,18 @@ class BrokerPart:
 
     name: str = "broker"
 
-    def __init__(self, broker: Broker, scheduler: LoopScheduler, store: Store) -> None:
+    def __init__(
+        self, broker: Broker, scheduler: LoopScheduler, store: Store, bans: BanKeeper
+    ) -> None:
         self._broker = broker
         self._scheduler = scheduler
         self._store = store
+        self._bans = bans
 
     async def start(self) -> None:
         """Take up what the last process left."""
         await self._broker.start()
+        await self._bans.adopt()
 
     async def stop(self) -> None:
         """Commit what is open, then close the database."""
@@ -125,6 +129,10 @@ async def serve(
     files, bans = await _look(config)
     told = check_own_files(Path(config.storage.path)) if config.storage.traits.is_kept else []
     store = await _open_store(config, engine)
+    if not isinstance(store, RemoteStore | ClusterStore) and await leave_cluster(
+        store, ban_file(config)
+    ):
+        bans = read_bans(config)
     watch = TaskWatch()
     scheduler = LoopScheduler(asyncio.get_running_loop(), watch.task_failed)
     metrics = Metrics()
@@ -190,7 +198,7 @@ async def serve(
         *_registry_parts(config, broker),
     ]
     lifecycle: Lifecycle = Lifecycle(
-        [BrokerPart(broker, scheduler, store), methods, *optional],
+        [BrokerPart(broker, scheduler, store, keeper), methods, *optional],
         listeners,
         jobs=jobs,
         reloads=reloads,
@@ -251,9 +259,7 @@ async def _open_store(config: Config, engine: EngineFactory) -> Store:
         return await open_cluster(config, engine=engine)
     if config.storage.traits.is_server:
         return await open_remote(config)
-    database = open_embedded(config, engine=engine)
-    await leave_cluster(database)
-    return database
+    return open_embedded(config, engine=engine)
 
 
 def _broker(

@@ -1,7 +1,9 @@
 """The bans of a running broker: their file, and what enforces them, kept in step.
 
 Those that are made on a node of a cluster are in its log instead of a file (``cluster_bans``), and
-hold on all nodes; those of a node's file hold on that node as well.
+hold on all nodes; those of a node's file hold on that node as well. What a data directory has from
+when it was a single broker's goes into the log (``BanKeeper.adopt``), and comes back out of it when
+it is one again (``left_cluster``).
 
 Invariant: a ban that an administrator was told of is in the file, and in force; changes come one
 after the other.
@@ -23,6 +25,7 @@ from perdure.broker.services import Services
 from perdure.clock import Clock, SystemClock
 from perdure.config.schema import Config
 from perdure.config.units import format_time
+from perdure.errors import ConfigError, StorageUnavailable
 from perdure.observe.logs import get_logger
 from perdure.server.cluster_bans import ClusterBans
 
@@ -30,6 +33,8 @@ log = get_logger("admin")
 
 BAN_FILE: Final = "bans"
 """In the data directory, if no other file is named."""
+
+ADOPTED: Final = "# what stood here is in the log of the cluster"
 
 TEMPORARY_KIND: Final = "login"
 """A ban that the broker alone makes, and that stands in no file."""
@@ -105,6 +110,7 @@ class BanKeeper:
         file: where they are; None = in memory alone.
         clock: wall time.
         cluster: those of all nodes; None = there is no cluster.
+        is_named: the configuration names the file.
     """
 
     def __init__(
@@ -113,11 +119,14 @@ class BanKeeper:
         file: BanFile | None,
         clock: Clock,
         cluster: ClusterBans | None = None,
+        *,
+        is_named: bool = False,
     ) -> None:
         self._enforcer = enforcer
         self._file = file
         self._clock = clock
         self._cluster = cluster
+        self._is_named = is_named
         self._lock = asyncio.Lock()
 
     def ordered(self) -> Sequence[AnyBan]:
@@ -155,6 +164,27 @@ class BanKeeper:
         else:
             closed = self._enforcer.use(bans)
         log.info("bans.loaded", bans=len(bans), closed=closed)
+
+    async def adopt(self) -> None:
+        """Have the bans of a directory that was a single broker's in the cluster's log.
+
+        Those of a file that the configuration names stay what that says: this node's.
+        """
+        cluster, file = self._cluster, self._file
+        if cluster is None or file is None or self._is_named or not len(cluster.own):
+            return
+        async with self._lock:
+            try:
+                count = await cluster.adopt(now_us=self._clock.now_us())
+                cluster.use_own(file.clear(ADOPTED))
+            except (ConfigError, StorageUnavailable) as error:
+                log.warning(
+                    "bans.not_shared",
+                    error=error.message,
+                    hint="they hold on this node; the next start tries again",
+                )
+                return
+        log.info("bans.shared", bans=count)
 
     async def add(self, kind: str, value: str, *, reason: str, until_us: int) -> records.BanMade:
         """Ban, durably, and disconnect whom it means.
@@ -232,4 +262,10 @@ def make_keeper(config: Config, services: Services, bans: BanList) -> BanKeeper:
     cluster = None
     if services.peers is not None:
         cluster = ClusterBans(services.ban_enforcer, services.notices, bans)
-    return BanKeeper(services.ban_enforcer, ban_file(config), SystemClock(), cluster)
+    return BanKeeper(
+        services.ban_enforcer,
+        ban_file(config),
+        SystemClock(),
+        cluster,
+        is_named=bool(config.auth.ban_file),
+    )

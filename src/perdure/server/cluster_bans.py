@@ -21,6 +21,9 @@ log = get_logger("admin")
 
 NAME_BYTES: Final = 16
 
+ADOPTED_AT_ONCE: Final = 4096
+"""Bans of a file that are one batch."""
+
 
 def name_of(ban: Ban) -> str:
     """Under which a ban is in the log: what it bans may be no part of a topic."""
@@ -69,6 +72,32 @@ class ClusterBans:
         self.own = bans
         self.settle()
         return self._closed
+
+    async def adopt(self, *, now_us: int) -> int:
+        """Put the bans of this node's file into the log, but for those that hold there for as long.
+
+        Returns:
+            How many were put there.
+
+        Raises:
+            ConfigError: there are too many.
+            StorageUnavailable: the log does not take them now; some may be there.
+        """
+        new = {}
+        for ban in self.own:
+            name = name_of(ban)
+            there = self._shared.get(name)
+            if not ban.is_over(now_us) and (there is None or not there.outlasts(ban)):
+                new[name] = ban_line(ban).encode()
+        if len({*self._shared, *new}) > BANS_MAX:
+            raise ConfigError(
+                f"the cluster would have more than {BANS_MAX} bans",
+                hint="ban a network instead of its hosts",
+            )
+        values = list(new.items())
+        for at in range(0, len(values), ADOPTED_AT_ONCE):
+            await self._notices.change(BANS_PREFIX, dict(values[at : at + ADOPTED_AT_ONCE]))
+        return len(new)
 
     async def add(self, ban: Ban, *, now_us: int) -> int:
         """Ban on all nodes; returns the clients of this one that were disconnected.

@@ -9,8 +9,9 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar, final
 
+from perdure.backup.filling import is_empty, removed_if_refused
 from perdure.clock import SystemClock
 from perdure.config import plugged
 from perdure.config.cluster_rules import options_of
@@ -29,6 +30,8 @@ from perdure.storage.ordered.earlier import IN_FLIGHT_MAX
 from perdure.storage.ordered.replica import Replica
 from perdure.storage.rocksdb.engine import Engine, EngineFactory
 from perdure.storage.rocksdb.store import RocksDatabase
+
+T = TypeVar("T")
 
 log = get_logger("cluster")
 
@@ -54,6 +57,9 @@ LONGER_S: Final = 60.0
 async def open_cluster(config: Config, *, engine: EngineFactory = Engine) -> ClusterStore:
     """Open the node's store, read the log to its end, and become a member.
 
+    A start that is refused leaves an empty directory as it was: nothing is made there before Kafka
+    has let us in, and what was made is removed if the log turns out not to be for it.
+
     Raises:
         ConfigError: the topic or the options can't be used, the directory was another cluster's,
             or the extra is not installed.
@@ -74,8 +80,6 @@ async def open_cluster(config: Config, *, engine: EngineFactory = Engine) -> Clu
         options=options_of(config.cluster),
     )
     settings.check()
-    local = open_embedded(config, engine=engine)
-    assert isinstance(local, RocksDatabase)
 
     async def open_log() -> OrderedLog:
         opened: OrderedLog = await kafka.open(settings, timeout_s=TRY_S)
@@ -86,11 +90,51 @@ async def open_cluster(config: Config, *, engine: EngineFactory = Engine) -> Clu
             raise
         return opened
 
+    directory = Path(config.storage.path)
+    async with WaitingRoom(config.http) as room:
+        patience = _Patience(config.cluster.start_timeout_s, room)
+        if not is_empty(directory):
+            return await _joined(config, engine, open_log, patience)
+        first = await patience.wait_for(open_log)
+        with removed_if_refused(directory):
+            return await _joined(config, engine, open_log, patience, first)
+
+
+async def _joined(
+    config: Config,
+    engine: EngineFactory,
+    open_log: Callable[[], Awaitable[OrderedLog]],
+    patience: _Patience,
+    first: OrderedLog | None = None,
+) -> ClusterStore:
+    """Open the store, and become a member as soon as Kafka lets us.
+
+    Args:
+        config, engine: of the store.
+        open_log: opens the node's end of the log.
+        patience: waits for Kafka.
+        first: an end that is open already.
+
+    Raises:
+        ConfigError, StorageError: as ``open_cluster``.
+    """
+    ready = [] if first is None else [first]
+
+    async def next_log() -> OrderedLog:
+        return ready.pop() if ready else await open_log()
+
+    try:
+        local = open_embedded(config, engine=engine)
+        assert isinstance(local, RocksDatabase)
+    except BaseException:
+        for log_end in ready:
+            await log_end.close()
+        raise
     loop = asyncio.get_running_loop()
     clock = LogClock(SystemClock())
     replica = Replica(
         local,
-        open_log,
+        next_log,
         node=config.node.name,
         incarnation=lambda: secrets.randbits(62) + 1,
         later=loop.call_soon,
@@ -99,9 +143,10 @@ async def open_cluster(config: Config, *, engine: EngineFactory = Engine) -> Clu
         database=local.format.database_id,
     )
     store = ClusterStore(replica, clock, config)
+    topic = topic_of(config.cluster)
     try:
-        keep_to_log(Path(config.storage.path), settings.topic, has_read=replica.view.position > 0)
-        await _joined(replica, config)
+        keep_to_log(Path(config.storage.path), topic, has_read=replica.view.position > 0)
+        await patience.wait_for(replica.open)
         await settle(replica.probe, clock)
     except BaseException:
         local.close()
@@ -154,42 +199,59 @@ async def settle(probe: Callable[[], Awaitable[None]], clock: LogClock) -> None:
                     return
 
 
-async def _joined(replica: Replica, config: Config) -> None:
-    """Become a member, as soon as Kafka lets us.
+@final
+class _Patience:
+    """Tries again until Kafka lets us, and says meanwhile why it does not yet.
 
-    Raises:
-        StorageError: it did not in time, or will not.
+    Args:
+        timeout_s: how long in all, seconds; 0 = for as long as it takes.
+        room: answers that it waits.
     """
-    timeout_s = config.cluster.start_timeout_s
-    begun_s = told_s = time.monotonic()
-    is_told = False
-    notifier = Notifier.from_environment(os.environ, pid=os.getpid())
-    async with WaitingRoom(config.http) as room:
+
+    def __init__(self, timeout_s: int, room: WaitingRoom) -> None:
+        self._timeout_s = timeout_s
+        self._room = room
+        self._notifier = Notifier.from_environment(os.environ, pid=os.getpid())
+        self._begun_s = self._told_s = time.monotonic()
+        self._is_told = False
+
+    async def wait_for(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """What an attempt gives, once one does.
+
+        Raises:
+            StorageError: none did in time, or none will.
+        """
         while True:
             try:
-                await replica.open()
+                found = await attempt()
             except StorageUnavailable as error:
-                now_s = time.monotonic()
-                waited_s = round(now_s - begun_s)
-                if timeout_s and waited_s >= timeout_s:
-                    # Not retriable any more: whoever started us has to look.
-                    raise StorageError(
-                        f"{error.message} (waited {waited_s} s)",
-                        hint=error.hint or "is Kafka running? cluster.kafka",
-                    ) from error
-                room.reason = f"it waits for Kafka: {error.message}"
-                notifier.waiting(f"Waiting for Kafka: {error.message}", longer_s=LONGER_S)
-                if not is_told or now_s - told_s >= TELL_S:
-                    is_told, told_s = True, now_s
-                    log.warning(
-                        "cluster.waiting",
-                        reason=error.message,
-                        hint=error.hint,
-                        waited_s=waited_s,
-                        gives_up_after_s=timeout_s or None,
-                    )
+                self._wait_on(error)
             else:
-                if is_told:
-                    log.info("cluster.waited", seconds=round(time.monotonic() - begun_s, 1))
-                return
+                if self._is_told:
+                    self._is_told = False
+                    waited_s = time.monotonic() - self._begun_s
+                    log.info("cluster.waited", seconds=round(waited_s, 1))
+                return found
             await asyncio.sleep(RETRY_S)
+
+    def _wait_on(self, error: StorageUnavailable) -> None:
+        """Say why, unless it was long enough."""
+        now_s = time.monotonic()
+        waited_s = round(now_s - self._begun_s)
+        if self._timeout_s and waited_s >= self._timeout_s:
+            # Not retriable any more: whoever started us has to look.
+            raise StorageError(
+                f"{error.message} (waited {waited_s} s)",
+                hint=error.hint or "is Kafka running? cluster.kafka",
+            ) from error
+        self._room.reason = f"it waits for Kafka: {error.message}"
+        self._notifier.waiting(f"Waiting for Kafka: {error.message}", longer_s=LONGER_S)
+        if not self._is_told or now_s - self._told_s >= TELL_S:
+            self._is_told, self._told_s = True, now_s
+            log.warning(
+                "cluster.waiting",
+                reason=error.message,
+                hint=error.hint,
+                waited_s=waited_s,
+                gives_up_after_s=self._timeout_s or None,
+            )

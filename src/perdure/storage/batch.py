@@ -289,6 +289,10 @@ class Batch:
             self._speakers[client_id] = epoch
             self._of_session(Speak(client_id, epoch, len(self.messages)))
 
+    def speaks(self, client_id: str) -> bool:
+        """Whether a publisher says anything in it."""
+        return client_id in self._speakers
+
     def unspeak(self, client_id: str) -> None:
         """``speak`` was taken out again."""
         self._speakers.pop(client_id, None)

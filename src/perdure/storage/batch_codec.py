@@ -174,6 +174,11 @@ def _read_operations(value: bytes, at: int, batch: Batch, given: GivenOffsets) -
         elif kind == RETAIN_APPENDED:
             batch.add(op.PutRetained(batch.messages[_SIZE.unpack_from(value, start)[0]]))
         else:
+            if kind not in DECODERS:
+                raise FormatTooNew(
+                    f"a batch has an operation of kind {kind}, which this release does not know",
+                    hint="upgrade this node",
+                )
             batch.add(DECODERS[kind](value[start:at], given))
 
 
@@ -187,5 +192,8 @@ def speak_at(value: bytes, start: int, end: int) -> Speak:
 
 def _wrong_version(version: int) -> StorageCorrupt | FormatTooNew:
     if version > VERSION:
-        return FormatTooNew(f"a batch has version {version}; this release reads {VERSION}")
+        return FormatTooNew(
+            f"a batch has version {version}; this release reads {VERSION}",
+            hint="upgrade this node",
+        )
     return StorageCorrupt("a batch has no version")

@@ -35,19 +35,6 @@ class Unsaid:
         passed = [each.message for each in self.operations if isinstance(each, PassMessage)]
         return self.messages + passed
 
-    def split(self, messages: int, operations: int) -> tuple[Unsaid, Unsaid]:
-        """The first so many of each, and the rest, which stands behind them."""
-        rest = [
-            PassMessage(each.message, each.after - messages)
-            if isinstance(each, PassMessage)
-            else each
-            for each in self.operations[operations:]
-        ]
-        return (
-            Unsaid(self.messages[:messages], self.operations[:operations]),
-            Unsaid(self.messages[messages:], rest),
-        )
-
     def without(self, message: Message | None) -> Unsaid:
         """All but one message, and what it retains."""
         if message is None:

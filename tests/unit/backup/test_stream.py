@@ -218,7 +218,9 @@ def test_init_and_join_by_command(
     assert made["backup"]
     BanFile(data / "bans").add(make_ban("client_id", "villain"), now_us=NOW_US)
     assert run(init) == 0
-    assert "bans (1) stays this node's own" in capsys.readouterr().err
+    assert "bans (1) hold on all nodes as soon as it has started" in capsys.readouterr().err
+    assert run([*init, "--set", f"auth.ban_file={data / 'bans'}"]) == 0
+    assert "(1 bans) stays this node's own" in capsys.readouterr().err
     peer.body = stream_of(data)
     join = ["cluster", "join", "--from", url(peer), "--data", str(tmp_path / "n2"), "--json"]
     assert run(join) == 64

@@ -271,5 +271,5 @@ def test_bytes_that_are_no_batch_are_refused() -> None:
         # Operations end where one ends: what is cut there is a shorter batch.
         assert length >= whole
         assert told(found) == told(decoded(value))[: len(found.operations)]
-    with pytest.raises(StorageCorrupt):
+    with pytest.raises(FormatTooNew, match="operation of kind 99"):
         decoded(encode(GOLD["empty"]()) + bytes([99, 0, 0, 0, 0]))

@@ -57,6 +57,10 @@ class Ban(msgspec.Struct, frozen=True):
         """Whether it has ended."""
         return 0 < self.until_us <= now_us
 
+    def outlasts(self, other: Ban) -> bool:
+        """Whether it holds for as long as another one, at least."""
+        return not self.until_us or 0 < other.until_us <= self.until_us
+
 
 def make_ban(
     kind: str, value: str, *, reason: str = "", since_us: int = 0, until_us: int = 0
@@ -302,6 +306,48 @@ class BanFile:
         """
         return self._change(make_ban(kind, value), None, now_us)
 
+    def put(self, bans: Iterable[Ban]) -> BanList:
+        """Add bans, but for those that are there for as long; durable when this returns.
+
+        Raises:
+            ConfigError: the file cannot be read or written, or would hold too many.
+        """
+        lines, identity = self._read()
+        there = {(ban.kind, ban.value): ban for _, ban in lines if ban is not None}
+        new = {
+            (ban.kind, ban.value): ban
+            for ban in bans
+            if (ban.kind, ban.value) not in there or not there[ban.kind, ban.value].outlasts(ban)
+        }
+        kept = [
+            (text, ban) for text, ban in lines if ban is None or (ban.kind, ban.value) not in new
+        ]
+        kept += [(ban_line(ban), ban) for ban in new.values()]
+        found = [ban for _, ban in kept if ban is not None]
+        if len(found) > BANS_MAX:
+            raise ConfigError(
+                f"{self.path} would have more than {BANS_MAX} bans",
+                hint="ban a network instead of its hosts",
+            )
+        if new:
+            self._save([text for text, _ in kept], identity)
+        return BanList(found)
+
+    def clear(self, comment: str) -> BanList:
+        """Take all bans out, and say where they are; durable when this returns.
+
+        Raises:
+            ConfigError: the file cannot be read or written.
+        """
+        lines, identity = self._read()
+        kept = [text for text, ban in lines if ban is None and text != comment]
+        self._save([*kept, comment], identity)
+        return BanList()
+
+    def _save(self, lines: list[str], identity: Identity | None) -> None:
+        data = "".join(f"{text}\n" for text in lines).encode()
+        save_file(self.path, data, read=identity)
+
     def _change(self, old: Ban, new: Ban | None, now_us: int) -> tuple[BanList, bool]:
         lines, identity = self._read()
         kept: list[str] = []
@@ -325,8 +371,7 @@ class BanFile:
                 )
         elif not found:
             return BanList(bans), False
-        data = "".join(f"{text}\n" for text in kept).encode()
-        save_file(self.path, data, read=identity)
+        self._save(kept, identity)
         return BanList(bans), found
 
     def _read(self) -> tuple[list[tuple[str, Ban | None]], Identity | None]:

@@ -154,6 +154,7 @@ class ForeignBatches:
                     self._notices.heard(operation.topic, b"")
             elif isinstance(operation, Dismiss):
                 self._dismiss(operation)
+        self._notices.settle()
         if batch.rows is not None:
             items += core.dispatcher.wanted(batch.rows)
         else:

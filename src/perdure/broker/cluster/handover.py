@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from perdure.broker.delivery.registry import Registry
     from perdure.broker.sessions.claims import Claims
     from perdure.broker.sessions.wills import WillPublisher
-    from perdure.model import Message, SessionRecord
+    from perdure.errors import StorageError
+    from perdure.model import SessionRecord
     from perdure.storage.batch import Batch
 
 LONG_AGO_US: Final = 1
@@ -35,25 +36,36 @@ LAST_WORDS_US: Final = 2_000
 
 
 @final
-class _Handed:
-    """A session that the open batch hands over.
+class _Back:
+    """Waits for what a client has said to come back from the log.
 
     Args:
-        epoch: of its new owner.
-        will: as it was said before.
-
-    Attributes:
-        messages, operations: how many the batch has of what did not count; what the client says
-            in the batch besides came later, and stands behind them.
+        handover: goes on then.
+        session, claim: what is to be handed over, and to whom.
+        was_open: its connection was ended for it.
     """
 
-    __slots__ = ("epoch", "messages", "operations", "will")
+    __slots__ = ("_claim", "_handover", "_session", "_was_open")
 
-    def __init__(self, epoch: int, will: Message | None) -> None:
-        self.epoch: int = epoch
-        self.will: Message | None = will
-        self.messages: int = 0
-        self.operations: int = 0
+    def __init__(
+        self, handover: Handover, session: LiveSession, claim: SessionRecord, *, was_open: bool
+    ) -> None:
+        self._handover: Handover = handover
+        self._session: LiveSession = session
+        self._claim: SessionRecord = claim
+        self._was_open: bool = was_open
+
+    def committed(self) -> None:
+        """It is back."""
+        self._handover.go_on(self._session, self._claim, was_open=self._was_open)
+
+    def failed(self, error: StorageError, *, in_doubt: bool) -> None:
+        """Nobody knows: the new owner goes on without it."""
+        self._handover.give_up(self._session)
+
+    def broke(self, error: Exception) -> None:
+        """Handing over does not fail."""
+        raise error
 
 
 @final
@@ -84,10 +96,6 @@ class Handover:
         self._wills: WillPublisher = wills
         self._unsaid: dict[str, list[Unsaid]] = {}
         """What clients have said that does not count, while their last words are waited for."""
-        self._handing: Batch | None = None
-        """The batch that was the open one when a session was handed over."""
-        self._handed: dict[str, _Handed] = {}
-        """Those that it hands over."""
 
     def claimed(self, record: SessionRecord) -> None:
         """Another node has put a session under an owner.
@@ -104,6 +112,7 @@ class Handover:
             if session is not None:
                 session.is_asked = True
             if session is not None and record.connected and not was_asked:
+                self._unsaid.setdefault(client_id, [])
                 self._hand_over(session, record)
             else:
                 self._claims.overtaken(record)
@@ -117,7 +126,7 @@ class Handover:
         if session.is_asked:
             return  # who had it in between is asked
         session.is_asked = True
-        self._unsaid[client_id] = []
+        self._unsaid.setdefault(client_id, [])
         hand_over = functools.partial(self._hand_over, session, record)
         self._core.scheduler.call_later(LAST_WORDS_US, hand_over)
 
@@ -132,53 +141,46 @@ class Handover:
 
         One whose session is being handed over has said it in time: on one broker it would count.
         """
-        is_handing = self._handing is self._core.committer.batch
         for client_id, unsaid in batch.silenced.items():
             if client_id in self._unsaid:
                 self._unsaid[client_id].append(unsaid)
-            elif is_handing and client_id in self._handed:
-                handed = self._handed[client_id]
-                self._say_again(client_id, [unsaid.without(handed.will)], handed)
 
     def _have_last_words(self, session: LiveSession, words: list[Unsaid], epoch: int) -> None:
-        """Say what a client has said here, before its session goes to the owner of an epoch; of its
-        will it is said apart."""
-        client_id, will = session.client_id, session.will_said
-        batch = self._core.committer.batch
-        if self._handing is not batch:
-            self._handing = batch
-            self._handed = {}
-        handed = self._handed[client_id] = _Handed(epoch, will)
-        self._say_again(client_id, [each.without(will) for each in words], handed, will)
-
-    def _say_again(
-        self, client_id: str, words: list[Unsaid], handed: _Handed, will: Message | None = None
-    ) -> None:
-        """Say for the new owner what a client has said: behind what is said again already, and in
-        front of what else it says in the open batch, but for its will."""
+        """Say what a client has said here, before its session goes to the owner of an epoch: first
+        what did not count, then what is in the open batch. Its will is said apart."""
         core = self._core
         batch, pipeline = core.committer.batch, core.pipeline
-        own = take_out(batch, client_id).without(will)
-        before, rest = own.split(handed.messages, handed.operations)
+        client_id, will = session.client_id, session.will_said
+        own = take_out(batch, client_id)
         pipeline.withdraw(client_id)
-        for each in words:
-            handed.messages += len(each.messages)
-            handed.operations += len(each.operations)
-        for each in (before, *words, rest):
-            messages, placed = say(each, batch, client_id, handed.epoch)
+        for each in (*words, own):
+            messages, placed = say(each.without(will), batch, client_id, epoch)
             for message in messages:
                 pipeline.dispatch(message)
             for kept in placed:
                 pipeline.dispatch_placed(OffsetAdvance(kept))
 
     def _hand_over(self, session: LiveSession, claim: SessionRecord) -> None:
-        core = self._core
-        peers, own = core.peers, session.record
-        assert peers is not None
+        """End the connection of a session, if it has one, and hand the session over."""
         was_open = session.is_open
-        identity = session.identity
         if was_open:
             self._lost(session.client_id, claim.epoch)
+        self.go_on(session, claim, was_open=was_open)
+
+    def give_up(self, session: LiveSession) -> None:
+        """A session is not handed over."""
+        self._unsaid.pop(session.client_id, None)
+
+    def go_on(self, session: LiveSession, claim: SessionRecord, *, was_open: bool) -> None:
+        """Hand a session over when nothing that its client has said is on its way to the log: what
+        is comes behind the claim, and must be said again before what came later."""
+        core = self._core
+        back = _Back(self, session, claim, was_open=was_open)
+        if core.committer.wait_for_words(session.client_id, back):
+            return
+        peers, own = core.peers, session.record
+        assert peers is not None
+        identity = session.identity
         words = self._unsaid.pop(session.client_id, [])
         if not core.committer.writable or own.incarnation != peers.incarnation:
             return

@@ -36,21 +36,22 @@ class Listener(Protocol):
 
 @final
 class _Returned:
-    """Tells of a change of this node when the log gives it back.
+    """Tells of changes of this node when the log gives them back.
 
     Args:
         notices: tells.
-        topic, value: the change.
+        values: the changes, by topic.
     """
 
-    def __init__(self, notices: Notices, topic: str, value: bytes) -> None:
+    def __init__(self, notices: Notices, values: Mapping[str, bytes]) -> None:
         self._notices = notices
-        self._topic = topic
-        self._value = value
+        self._values = values
 
     def committed(self) -> None:
-        """The log has it."""
-        self._notices.heard(self._topic, self._value)
+        """The log has them."""
+        for topic, value in self._values.items():
+            self._notices.heard(topic, value)
+        self._notices.settle()
 
     def failed(self, error: StorageError, *, in_doubt: bool) -> None:
         """Who has asked for it is told."""
@@ -74,6 +75,7 @@ class Notices:
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
         self.listeners: dict[str, Listener] = {}
+        self._unsettled: list[Listener] = []
 
     async def load(self) -> None:
         """Tell of all that is there."""
@@ -89,11 +91,17 @@ class Notices:
             listener.settle()
 
     def heard(self, topic: str, value: bytes) -> None:
-        """The log has a change."""
+        """The log has a change; ``settle`` follows, once for all that came together."""
         for prefix, listener in self.listeners.items():
             if topic.startswith(prefix):
                 listener.heard(topic.removeprefix(prefix), value)
-                listener.settle()
+                if listener not in self._unsettled:
+                    self._unsettled.append(listener)
+
+    def settle(self) -> None:
+        """Have in force what was heard."""
+        while self._unsettled:
+            self._unsettled.pop().settle()
 
     def tell(self, prefix: str, name: str, value: bytes) -> None:
         """Tell the other nodes something that nobody keeps: who is not there does not hear of it.
@@ -133,7 +141,8 @@ class Notices:
                 core.pipeline.dispatch_placed(OffsetAdvance(message))
             else:
                 batch.delete_retained(topic)
-            core.committer.wait(_Returned(self, topic, value), LEVEL_OS)
+        told = {prefix + name: value for name, value in values.items()}
+        core.committer.wait(_Returned(self, told), LEVEL_OS)
         await core.pipeline.committed()
         if not batch.is_sequenced:
             raise StorageUnavailable(

@@ -290,6 +290,10 @@ class Committer:
             self._submitted.append(Submission(None, [], [signal], Waiters()))
             await signal.gate
 
+    def wait_for_words(self, client_id: str, waiter: Waiter) -> bool:
+        """See ``Submissions.wait_for_words``."""
+        return self._submitted.wait_for_words(client_id, waiter)
+
     async def sync_now(self) -> None:
         """Wait until everything written so far is safe against power loss.
 

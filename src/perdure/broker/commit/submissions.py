@@ -99,6 +99,15 @@ class Submissions:
         finally:
             self._sequencing = False
 
+    def wait_for_words(self, client_id: str, waiter: Waiter) -> bool:
+        """Call a waiter when the log has given back all that a publisher has said so far; False if
+        none of it is on its way."""
+        for submission in reversed(self.queue):
+            if submission.batch is not None and submission.batch.speaks(client_id):
+                submission.written.append(waiter)
+                return True
+        return False
+
     def take(self) -> deque[Submission]:
         """All of them: the log does not give them back."""
         queue = self.queue

@@ -7,7 +7,7 @@ at once one is refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -19,6 +19,10 @@ from perdure.storage.batch import Batch
 if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
     from perdure.broker.shared.elsewhere import MemberElsewhere, MembersElsewhere
+
+_OWN_BITS: Final = 24
+"""Of a turn, which are the incarnation's that wrote it; above them turns are counted."""
+_OWN_MASK: Final = (1 << _OWN_BITS) - 1
 
 
 class OwnedGroup(GroupSubscriber):
@@ -109,5 +113,8 @@ class OwnedGroup(GroupSubscriber):
             return
         self._is_released = False
         seen = self.record.turn
-        self.record = msgspec.structs.replace(self.record, position=self.position, turn=seen + 1)
+        # No other node has the same number: what goes on from a record that was refused must not
+        # seem to go on from the one that was there before it.
+        turn = (seen >> _OWN_BITS) + 1 << _OWN_BITS | peers.incarnation & _OWN_MASK
+        self.record = msgspec.structs.replace(self.record, position=self.position, turn=turn)
         batch.put_group(self.record, seen=seen)

@@ -11,6 +11,7 @@ from perdure.errors import StorageError, StorageUnavailable
 _UNREACHABLE: Final = "no Kafka broker answers"
 _GONE: Final = "the topic does not exist any more"
 _GONE_HINT: Final = "it was deleted, or cluster.kafka names another Kafka than before"
+_LOGS_HINT: Final = "see the logs of the Kafka brokers"
 _PROTOCOL: Final = "security.protocol"
 _RIGHTS: Final = "Kafka does not let this user"
 
@@ -18,6 +19,10 @@ _REASONS: Final[dict[int, tuple[str, str]]] = {
     KafkaError._ALL_BROKERS_DOWN: (_UNREACHABLE, "check cluster.kafka and the network"),
     KafkaError._TRANSPORT: (
         "a Kafka broker does not answer",
+        "check cluster.kafka and the network",
+    ),
+    KafkaError._DESTROY_BROKER: (
+        "a Kafka broker has gone while it was asked",
         "check cluster.kafka and the network",
     ),
     KafkaError._TIMED_OUT: (
@@ -109,7 +114,7 @@ def reason_of(error: KafkaError) -> Reason:
     Args:
         error: as librdkafka reports it.
     """
-    text, hint = _REASONS.get(error.code(), ("Kafka reports an error", ""))
+    text, hint = _REASONS.get(error.code(), ("Kafka reports an error", _LOGS_HINT))
     if _PROTOCOL in error.str():
         # librdkafka's guess where a broker closes a connection that has just begun.
         hint = f"check {_PROTOCOL} in cluster.kafka_options: the listener may want TLS or SASL"

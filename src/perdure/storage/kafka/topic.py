@@ -55,17 +55,25 @@ _RETRY_S: Final = 0.2
 _MESSAGE_BYTES: Final = "1048588"
 """What Kafka takes where nobody says otherwise."""
 
-# A topic that was made a moment ago, or brokers that just started: they go away by themselves.
+# A topic that was made a moment ago, brokers that just started or are about to go, and what
+# librdkafka says of a request to one that it lets go: they go away by themselves.
 _PASSING: Final = frozenset(
     {
         KafkaError._TRANSPORT,
         KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
         KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._DESTROY_BROKER,
         KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.NOT_CONTROLLER,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.UNKNOWN,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.INVALID_REPLICATION_FACTOR,
     }

@@ -109,8 +109,11 @@ class Members:
 
     @property
     def format(self) -> int:
-        """The newest version of records that all members read; 0 = there are no members."""
-        return min((member.format for member in self.current()), default=0)
+        """The newest version of records that all nodes read; 0 = none is known.
+
+        Also those that are not there now: one that has died goes on with the release that it had.
+        """
+        return min((member.format for member in self._known.values()), default=0)
 
     def take_changed(self) -> list[tuple[str, Member | None]]:
         """Names, and what is known now, of those that have changed; None = forgotten."""

@@ -15,7 +15,7 @@ from perdure.storage.batch import Batch
 from perdure.storage.batch_codec import encode
 from perdure.storage.ordered.contract import OrderedLog
 from perdure.storage.ordered.earlier import IN_FLIGHT_MAX
-from perdure.storage.ordered.record import PREFIX_BYTES_MAX, Act, Record, encode_record
+from perdure.storage.ordered.record import PREFIX_BYTES_MAX, Act, Expel, Record, encode_record
 
 
 @final
@@ -36,6 +36,7 @@ class OwnRecords:
     Args:
         node: its name.
         fail: called when the log has refused a record: the next one would leave a number out.
+        version: the one in which a record is written now.
 
     Attributes:
         incarnation: whose records are submitted; 0 = of none yet.
@@ -44,13 +45,18 @@ class OwnRecords:
         held: batches that wait for their turn.
     """
 
-    def __init__(self, node: str, fail: Callable[[StorageError], None]) -> None:
+    def __init__(
+        self, node: str, fail: Callable[[StorageError], None], version: Callable[[], int]
+    ) -> None:
         self._node = node
+        self._version = version
         self._fail = fail
         self._log: OrderedLog | None = None
         self.incarnation = 0
         self.number = 0
         self.returned_count = 0
+        self._expelled_in = 0
+        """Number of the record that expels somebody, the last one."""
         self._in_flight: deque[OwnBatch] = deque()
         self.held: deque[OwnBatch] = deque()
 
@@ -58,7 +64,7 @@ class OwnRecords:
         """Submit to a log from here on, as an incarnation of which it has nothing."""
         self._log = log
         self.incarnation = incarnation
-        self.number = self.returned_count = 0
+        self.number = self.returned_count = self._expelled_in = 0
 
     def end(self) -> None:
         """The incarnation is over: what waits is not submitted."""
@@ -70,6 +76,20 @@ class OwnRecords:
         """Records on their way."""
         return self.number - self.returned_count
 
+    @property
+    def is_expelling(self) -> bool:
+        """Whether a record that expels somebody is on its way."""
+        return self._expelled_in > self.returned_count
+
+    def expel(self, acts: list[Expel]) -> None:
+        """Submit what expels nodes.
+
+        Raises:
+            StorageError: as ``submit``.
+        """
+        self.submit(acts=tuple(acts))
+        self._expelled_in = self.number
+
     def submit(self, *, acts: tuple[Act, ...] = (), batch: bytes = b"", more: bool = False) -> None:
         """Submit one record.
 
@@ -80,7 +100,7 @@ class OwnRecords:
         self.number += 1
         record = Record(self._node, self.incarnation, self.number, acts, batch, more)
         try:
-            self._log.submit(encode_record(record))
+            self._log.submit(encode_record(record, self._version()))
         except StorageError as error:
             self._fail(error)
             raise

@@ -21,9 +21,10 @@ Integers are big-endian, text is UTF-8::
 next record of the same submitter: what does not fit into one record still takes effect at once. A
 record without acts and without a batch is a heartbeat. The batch is ``batch_codec``'s.
 
-How two releases run side by side: a node writes the newest version that every member has said it
-reads (``members.Members.format``), so a version is written once the last node was upgraded. A
-node that meets a newer one stops and says so.
+How two releases run side by side: a node writes the newest version that every node has said it
+reads, also one that is not there now (``members.Members.format``), so a version is written once the
+last node was upgraded. A node that meets a newer one, or an act that it does not know, stops and
+says so.
 """
 
 from __future__ import annotations
@@ -137,10 +138,15 @@ class Record(NamedTuple):
     more: bool = False
 
 
-def encode_record(record: Record) -> bytes:
-    """The bytes of a record."""
+def encode_record(record: Record, version: int = VERSION) -> bytes:
+    """The bytes of a record.
+
+    Args:
+        record: what is submitted.
+        version: 1 to ``VERSION``: one that all who read it know.
+    """
     identity = _IDENTITY.pack(record.incarnation, record.number, int(record.more), len(record.acts))
-    parts = [bytes([VERSION]), _name(record.node), identity]
+    parts = [bytes([version]), _name(record.node), identity]
     for act in record.acts:
         kind, body = _encode_act(act)
         parts += (_ACT.pack(kind, len(body)), body)
@@ -161,7 +167,7 @@ def decode_record(value: bytes) -> Record:
             hint="upgrade this node",
         )
     try:
-        if value[0] != VERSION:
+        if not value[0]:
             raise StorageCorrupt("a record of the shared log has no version")
         node, at = _read_name(value, 1)
         incarnation, number, more, act_count = _IDENTITY.unpack_from(value, at)
@@ -223,4 +229,8 @@ def _decode_act(kind: int, body: bytes) -> Act:
         case 6:
             return Begin(_OFFSET.unpack_from(body)[0], body[_OFFSET.size :].decode())
         case _:
-            raise StorageCorrupt(f"a record of the shared log has an act of kind {kind}")
+            raise FormatTooNew(
+                f"a record of the shared log has an act of kind {kind}, which this release does "
+                "not know",
+                hint="upgrade this node",
+            )

@@ -22,6 +22,7 @@ from perdure.errors import NodeNameTaken, StorageError, StorageUnavailable
 from perdure.storage.batch import Batch
 from perdure.storage.capabilities import Capabilities
 from perdure.storage.ordered.contract import TIME_STEP_US, LogRecord, OrderedLog
+from perdure.storage.ordered.earlier import IN_FLIGHT_MAX
 from perdure.storage.ordered.gate import Gate, Later
 from perdure.storage.ordered.local import Local
 from perdure.storage.ordered.members import Ended, Ending, Members
@@ -87,7 +88,7 @@ class Replica(ReadThrough):
         self._next_incarnation = incarnation
         self._later = later
         self._log: OrderedLog | None = None
-        self._own = OwnRecords(node, self._fail)
+        self._own = OwnRecords(node, self._fail, self._written_version)
         self._owed = False
         """Own batches were sequenced, and nobody was told yet."""
         self._failure: StorageError | None = None
@@ -127,6 +128,10 @@ class Replica(ReadThrough):
         if view.identity or not view.database:
             return (join,)
         return (join, Begin(view.base, view.database))
+
+    def _written_version(self) -> int:
+        """Of records, one that every node reads."""
+        return min(self.members.format or VERSION, VERSION)
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         """Wait for something to hold, which is looked at whenever records have come."""
@@ -182,15 +187,19 @@ class Replica(ReadThrough):
     def beat(self, *, dead_after_us: int) -> None:
         """Once in a while: let others know of this node, and expel those of whom nothing is heard.
 
-        Nothing is submitted while there is something on its way: it says as much.
+        While there is something on its way it lets others know: only an expulsion is submitted
+        then, once, for a node that has much to say would never come to it.
 
         Args:
             dead_after_us: silence, by the log's time, after which a member is expelled.
         """
-        if not self._is_open or self.flying_count:
+        if not self._is_open or self._own.is_expelling or self.flying_count >= IN_FLIGHT_MAX:
             return
         dead = [act for act in self.members.silent(dead_after_us) if act.node != self._node]
-        self._own.submit(acts=tuple(dead))
+        if dead:
+            self._own.expel(dead)
+        elif not self.flying_count:
+            self._own.submit()
 
     async def probe(self) -> None:
         """Submit a record with nothing in it, and wait until all that was submitted is back.

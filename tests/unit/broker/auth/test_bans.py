@@ -221,3 +221,28 @@ def test_somebody_else_changed_it_meanwhile(
     monkeypatch.setattr(private_file, "_identify", lambda _stat: next(seen))
     with pytest.raises(ConfigError, match="changed by someone else"):
         file.add(make_ban("client_id", "b"), now_us=NOW)
+
+
+def test_many_at_once_and_none_that_is_there_for_longer(tmp_path: Path) -> None:
+    file = BanFile(tmp_path / "bans")
+    (tmp_path / "bans").write_text("# by hand\n")
+    forever, soon = make_ban("client_id", "a"), make_ban("client_id", "a", until_us=5)
+    later = make_ban("client_id", "b", until_us=9)
+    assert len(file.put([soon, make_ban("client_id", "b", until_us=5)])) == 2
+    before = (tmp_path / "bans").read_text()
+    assert len(file.put([soon])) == 2
+    assert (tmp_path / "bans").read_text() == before
+    assert list(file.put([forever, later]).ordered) == [forever, later]
+    assert list(file.put([soon]).ordered) == [forever, later]
+    assert list(file.load().ordered) == [forever, later]
+    for _ in range(2):
+        assert len(file.clear("# elsewhere")) == 0
+        assert (tmp_path / "bans").read_text() == "# by hand\n# elsewhere\n"
+
+
+def test_too_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.broker.auth.bans.BANS_MAX", 2)
+    file = BanFile(tmp_path / "bans")
+    with pytest.raises(ConfigError, match="more than 2 bans"):
+        file.put(make_ban("client_id", name) for name in "abc")
+    assert not (tmp_path / "bans").exists()

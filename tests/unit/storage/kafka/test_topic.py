@@ -172,6 +172,39 @@ def test_what_connections_say_explains_a_call_that_times_out(
     assert refused.value.hint
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError._DESTROY_BROKER,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.UNKNOWN,
+    ],
+)
+def test_a_kafka_broker_that_goes_meanwhile_ends_no_start(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """What a broker says that stops, or librdkafka of one that it lets go: another one answers."""
+
+    class Going:
+        def __init__(self, options: dict[str, Any]) -> None:
+            pass
+
+        def list_topics(self, timeout: float) -> None:
+            raise KafkaException(KafkaError(code))
+
+        def poll(self, timeout: float) -> int:
+            return 0
+
+    monkeypatch.setattr(topic, "AdminClient", Going)
+    with pytest.raises(StorageUnavailable) as refused:
+        ensure(SETTINGS, timeout_s=-1)
+    assert refused.value.hint
+
+
 def test_a_closed_connection_names_the_protocol() -> None:
     """A listener that wants TLS or SASL says nothing to who comes without."""
     said = "Disconnected: verify that security.protocol is correctly configured"

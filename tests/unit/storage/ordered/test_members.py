@@ -113,6 +113,13 @@ def test_what_all_read_is_written() -> None:
     assert members.format == 2
     members.admit(record("b", 2, 1, Join(1)))
     assert members.format == 1
+    # One that is not there now comes back with the release that it had.
+    leaving = record("b", 2, 2, Leave())
+    members.admit(leaving)
+    members.act(leaving)
+    assert members.format == 1
+    members.act(record("a", 1, 2, Forget("b")))
+    assert members.format == 2
 
 
 def test_what_is_stored_is_what_is_known() -> None:

@@ -1,0 +1,94 @@
+"""What a node submits by itself; all else is in the contract of stores, and in the model."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from perdure.storage.batch import Batch
+from perdure.storage.ordered import replica as module
+from perdure.storage.ordered.record import Expel, decode_record
+from tests.contract.values import message
+from tests.support.cluster_node import SteppedReplica
+from tests.support.shared_log import SharedLog
+
+DEAD_AFTER_US = 6_000_000
+
+
+@pytest.fixture
+def log() -> SharedLog:
+    return SharedLog()
+
+
+@pytest.fixture
+def nodes(log: SharedLog) -> list[SteppedReplica]:
+    incarnations = itertools.count(1)
+    return [SteppedReplica(log, name, None, incarnations).join() for name in ("a", "b", "c")]
+
+
+def members(node: SteppedReplica) -> list[str]:
+    return [member.name for member in node.members.current()]
+
+
+def expulsions(log: SharedLog) -> int:
+    acts = (act for entry in log.entries for act in decode_record(entry.value).acts)
+    return sum(isinstance(act, Expel) for act in acts)
+
+
+def say(node: SteppedReplica) -> None:
+    """Have something on its way."""
+    batch = Batch()
+    batch.append(message("t"))
+    node.submit(batch, 0)
+
+
+def test_a_node_that_always_has_something_on_its_way_expels_who_is_silent(
+    log: SharedLog, nodes: list[SteppedReplica]
+) -> None:
+    """As all nodes of a busy cluster have, or one whose log is slow."""
+    first, second, silent = nodes
+    for _ in range(9):
+        log.now_us += 1_000_000
+        for node in (first, second):
+            say(node)
+            node.beat(dead_after_us=DEAD_AFTER_US)
+        # What was submitted before comes back; something is on its way again at once.
+        assert first.flying_count
+        log.take_all()
+    assert members(first) == members(second) == ["a", "b"]
+    assert silent.has_failed
+
+
+def test_an_expulsion_is_submitted_once(log: SharedLog, nodes: list[SteppedReplica]) -> None:
+    """However long the log stands still, or other nodes do."""
+    first = nodes[0]
+    log.now_us += DEAD_AFTER_US + 1
+    say(first)
+    log.take_all()
+    for _ in range(9):
+        say(first)
+        first.beat(dead_after_us=DEAD_AFTER_US)
+    log.take_all()
+    assert expulsions(log) == 2  # of two nodes, in one record
+    assert members(first) == ["a"]
+
+
+def test_nothing_is_said_only_to_say_something(
+    log: SharedLog, nodes: list[SteppedReplica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = nodes[0]
+    first.beat(dead_after_us=DEAD_AFTER_US)
+    assert first.flying_count == 1
+    first.beat(dead_after_us=DEAD_AFTER_US)
+    assert first.flying_count == 1
+    # Nor beyond what others remember of a node.
+    log.take_all()
+    log.now_us += DEAD_AFTER_US + 1
+    say(first)
+    log.take_all()
+    say(first)
+    monkeypatch.setattr(module, "IN_FLIGHT_MAX", 1)
+    first.beat(dead_after_us=DEAD_AFTER_US)
+    log.take_all()
+    assert expulsions(log) == 0
