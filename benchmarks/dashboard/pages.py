@@ -9,29 +9,18 @@ page asks it to do: it draws on the CPU here, and on no screen.
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import record
-from benchmarks.dashboard.measure import TabProcess, fleet, started_broker
+from benchmarks.dashboard.scene import Fleet, Rounds, Scene, TabProcess, recorded, scene
 from benchmarks.dashboard.tabs import PAGES
 from benchmarks.record import Check, check
-from benchmarks.suite import told
 from perdure.bench import proc
 from perdure.bench.process import BrokerProcess
-from perdure.bench.runner import Run
-from perdure.bench.settings import Settings
-from perdure.bench.target import Target
-from perdure.pure import build
 
-SESSIONS: Final = 3_000
-CONNECTED: Final = 200
-RATE: Final = 50.0
-SECONDS: Final = 9.0
-WARMUP_S: Final = 3.0
+FLEET: Final = Fleet(sessions=3_000, connected=200, rate=50.0, seconds=9.0)
 NONE: Final = "none"
 WHOSE: Final = ("broker", "http", "browser")
 TAB_MAX: Final = 1.0
@@ -56,17 +45,16 @@ def _spent(process: BrokerProcess, tabs: TabProcess) -> tuple[float, ...]:
     return cpu_s(broker), sum(map(cpu_s, http)), sum(map(cpu_s, browser))
 
 
-def _round(run: Run, publishers: Any, tabs: TabProcess, names: Sequence[str]) -> dict[str, Any]:
-    process = run.target.process
-    assert process is not None
+def _round(at: Scene, names: Sequence[str]) -> dict[str, Any]:
+    run, tabs = at.run, at.tabs
     found = {}
     for name in (NONE, *names):
         if name != NONE:
             tabs.tell(f"page {name}")
-        run.flow(publishers, f"settle {name}")
-        begun_s, before = time.monotonic(), _spent(process, tabs)
-        run.flow(publishers, name)
-        elapsed_s, after = time.monotonic() - begun_s, _spent(process, tabs)
+        run.flow(at.publishers, f"settle {name}")
+        begun_s, before = time.monotonic(), _spent(at.process, tabs)
+        run.flow(at.publishers, name)
+        elapsed_s, after = time.monotonic() - begun_s, _spent(at.process, tabs)
         shares = ((b - a) / elapsed_s * 100 for a, b in zip(before, after, strict=True))
         found[name] = dict(zip(WHOSE, (round(each, 3) for each in shares), strict=True))
         if name != NONE:
@@ -88,51 +76,19 @@ def checks_of(rounds: Sequence[dict[str, dict[str, float]]]) -> list[Check]:
     return checks
 
 
-def take(directory: Path, names: Sequence[str], rounds: int) -> list[dict[str, Any]]:
+def take(directory: Path, names: Sequence[str], rounds: int) -> Rounds:
     """Start a broker with a fleet, and measure."""
-    settings = Settings(
-        scenario="p2p",
-        publishers=CONNECTED // 2,
-        subscribers=CONNECTED // 2,
-        rate=RATE,
-        duration_s=SECONDS,
-        warmup_s=0.0,
-    )
-    with started_broker(directory) as (process, port, url, setup):
-        run = Run(settings, Target("127.0.0.1", port, process=process), progress=told("perdure"))
-        tabs: TabProcess | None = None
-        try:
-            publishers = fleet(run, SESSIONS - CONNECTED)
-            tabs = TabProcess(url, setup, f"{settings.root}-z00", f"{settings.root}-s000007")
-            tabs.tell(f"page {PAGES[0]}")  # the browser is there from now on
-            tabs.tell("close")
-            return [_round(run, publishers, tabs, names) for _ in range(rounds)]
-        finally:
-            if tabs is not None:
-                tabs.end()
-            run.close()
+    with scene(directory, FLEET) as at:
+        at.tabs.tell(f"page {PAGES[0]}")  # the browser is there from now on
+        at.tabs.tell("close")
+        return [_round(at, names) for _ in range(rounds)]
 
 
 def run(names: Sequence[str] = (), rounds: int = 1) -> bool:
     """Measure, and write the record."""
-    started_at = record.now()
-    with tempfile.TemporaryDirectory(prefix="perdure-bench-") as name:
-        found = take(Path(name), names or PAGES, rounds)
-        return record.write(
-            "dashboard-pages",
-            started_at,
-            data=Path(name),
-            settings={
-                "sessions": SESSIONS,
-                "connected": CONNECTED,
-                "rate": RATE,
-                "seconds": SECONDS,
-                "rounds": rounds,
-                "build": build(),
-            },
-            checks=checks_of(found),
-            values={"rounds": found},
-        )
+    return recorded(
+        "dashboard-pages", FLEET, lambda where: take(where, names or PAGES, rounds), checks_of
+    )
 
 
 if __name__ == "__main__":

@@ -139,6 +139,7 @@ class Broker:
             scheduler,
             services.committer,
             services.clock,
+            metrics,
             commit_queue_max=config.storage.commit_queue_max,
         )
         services.cursors = services.pipeline.cursors

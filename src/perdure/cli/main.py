@@ -58,6 +58,7 @@ COMMANDS: Mapping[str, str] = {
     "config": "Check and show the configuration.",
     "bench": "Measure a broker.",
     "completion": "Print the completion script of a shell.",
+    "examples": "Print the examples of all commands.",
     "plan": "Tell what something will need before there is any of it.",
 }
 """Command names, in the order of the help, with the line that the help shows.

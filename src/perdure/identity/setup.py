@@ -57,13 +57,13 @@ class Setup:
         )
 
     def redeem(self, token: str, name: str, password_text: str, actor: Actor) -> User:
-        """Make the first administrator; the token is used up.
+        """Make the first administrator, who is logged in with it; the token is used up.
 
         Raises:
             Refused: the name cannot be taken, there are users already, or the token does not hold.
         """
         now_us = self._ledger.clock.now_us()
-        user = User(check_name(name), "admin", now_us, now_us)
+        user = User(check_name(name), "admin", now_us, now_us, last_login_at_us=now_us)
         with self._ledger.file.change() as rows:
             if rows.execute("SELECT 1 FROM users LIMIT 1").fetchone() is not None:
                 raise Refused("conflict", "there are users already", hint="log in")
@@ -77,6 +77,7 @@ class Setup:
             rows.execute("DELETE FROM setup")
             insert(rows, user, password_text)
             self._ledger.record(actor, "users.add", name, after={"role": "admin"})
+            self._ledger.record(actor, "users.login", name)
         return user
 
 

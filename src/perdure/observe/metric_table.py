@@ -116,6 +116,14 @@ TABLE: tuple[MetricInfo, ...] = (
         "publish_to_ack_seconds", "From PUBLISH read to its acknowledgement.", "qos", "1", "2"
     ),
     histogram(
+        "publish_to_delivery_seconds",
+        "From PUBLISH to its being written to subscribers, for one message of each turn of the "
+        "loop (`live`) or each page (`replay`: read from the log): the oldest of them.",
+        "path",
+        "live",
+        "replay",
+    ),
+    histogram(
         "session_resume_seconds", "From CONNECT, or the last AUTH, to CONNACK of a resumed session."
     ),
     histogram(
@@ -134,6 +142,11 @@ TABLE: tuple[MetricInfo, ...] = (
         ("result",),
         ("made", "failed"),
         "fields",
+    ),
+    histogram(
+        "subscription_match_seconds",
+        "Time to find the subscriptions to a topic, past the cache: of one message in 256 turns of "
+        "the loop.",
     ),
     gauge("subscriptions", "Subscriptions of all sessions in memory."),
     gauge("subscriptions_offline", "Subscriptions of sessions that are not connected."),
@@ -157,6 +170,7 @@ TABLE: tuple[MetricInfo, ...] = (
     gauge("storage_generations", "Generations of the log."),
     gauge("storage_streams", "Learned streams in the current generation."),
     gauge("storage_backlog_messages", "Messages waiting for a commit."),
+    gauge("storage_backlog_seconds", "How long the sync takes by now that they wait for."),
     gauge(
         "retention_held_generations",
         "Generations beyond `retention.time_s` that wait for a pipeline in `retention.keep_for`.",

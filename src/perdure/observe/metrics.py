@@ -82,6 +82,8 @@ class Metrics(ConnectionMetrics):
         "pending_messages",
         "publish_to_ack_seconds_1",
         "publish_to_ack_seconds_2",
+        "publish_to_delivery_seconds_live",
+        "publish_to_delivery_seconds_replay",
         "refusals",
         "retained_bytes",
         "retained_messages",
@@ -100,6 +102,7 @@ class Metrics(ConnectionMetrics):
         "shared_subscriptions",
         "storage_append_seconds",
         "storage_backlog_messages",
+        "storage_backlog_seconds",
         "storage_bytes",
         "storage_commit_batch_messages",
         "storage_commit_seconds",
@@ -108,6 +111,7 @@ class Metrics(ConnectionMetrics):
         "storage_messages",
         "storage_read_seconds",
         "storage_streams",
+        "subscription_match_seconds",
         "subscriptions",
         "subscriptions_offline",
         "takeover_seconds",
@@ -152,10 +156,13 @@ class Metrics(ConnectionMetrics):
         # Latency.
         self.publish_to_ack_seconds_1 = Histogram()
         self.publish_to_ack_seconds_2 = Histogram()
+        self.publish_to_delivery_seconds_live = Histogram()
+        self.publish_to_delivery_seconds_replay = Histogram()
         self.session_resume_seconds = Histogram()
         self.takeover_seconds = Histogram()
         self.event_loop_lag_seconds = Histogram()
         # Subscriptions and retained messages.
+        self.subscription_match_seconds = Histogram()
         self.subscriptions: int = 0
         self.subscriptions_offline: int = 0
         self.shared_subscriptions: int = 0
@@ -179,6 +186,7 @@ class Metrics(ConnectionMetrics):
         self.storage_generations: int = 0
         self.storage_streams: int = 0
         self.storage_backlog_messages: int = 0
+        self.storage_backlog_seconds: int = 0
         self.retention_held_generations: int = 0
         self.retention_unread_messages: int = 0
         # Authentication.

@@ -245,6 +245,31 @@ def mistake(words: list[str]) -> str:
     return ""
 
 
+def test_every_command_that_a_sentence_names_exists() -> None:
+    wrong = [
+        f"{page.name}: perdure{named}: {told}"
+        for page in PAGES
+        for named in re.findall(r"`perdure((?: [a-z][a-z-]+)+)", page.read_text(encoding="utf-8"))
+        if (told := mistake_of_path(named.split()))
+    ]
+    assert wrong == []
+    assert mistake_of_path(["storage", "burn"])
+
+
+def mistake_of_path(words: list[str]) -> str:
+    """As ``mistake``, of the command alone: a sentence leaves out what it takes."""
+    command: click.Command = cli
+    context = click.Context(cli, info_name="perdure")
+    for word in words:
+        if not isinstance(command, click.Group):
+            break
+        inner = command.get_command(context, word)
+        if inner is None:
+            return f"no command {word}"
+        command = inner
+    return ""
+
+
 def test_every_command_exists() -> None:
     found = list(commands())
     assert len(found) > 60

@@ -92,15 +92,17 @@ async def test_another_node_is_no_part_of_what_the_stream_tells(app: Any, broker
         "all nodes",
     ]
     assert "data-chart" in own
+    assert 'data-history="/ui/history"' in own
     other = await page(app, "node=n2")
     assert '<option value="n2" selected>' in other
     assert 'data-keep="/ui/?node=n2"' in other
     assert "data-live" not in other
-    assert "data-chart" not in other
+    assert 'data-history="/ui/history?node=n2"' in other
     assert 'data-copy="perdure status --node n2"' in other
     every = await page(app, "node=*")
     assert 'data-keep="/ui/?node=%2A"' in every
     assert 'href="/ui/?node=n3"' in every
+    assert 'data-history="/ui/history?node=%2A"' in every
     assert "perdure status --node &#39;*&#39;" in every
     part = await page(app, "node=n2", headers=PART)
     assert part.lstrip().startswith('<div id="numbers"')

@@ -127,17 +127,22 @@ class Overview(Stats, frozen=True, kw_only=True):
 class History(msgspec.Struct, frozen=True, kw_only=True):
     """Values of the last hour, from memory: gone with the process.
 
+    Of another node it has what that one has said of itself since this one has started; of all
+    together sums, the worst of what has no sum, and of what is the same on every node what the node
+    has that was asked.
+
     Attributes:
         step_s: between two values.
         until, until_us: of the last value.
-        series: values by name, oldest first, all of one length; rates are per second, and of
-            ``ack_p50_us`` and ``ack_p99_us`` 0 = nothing was acknowledged.
+        series: values by name, oldest first, all of one length; rates are per second, of
+            ``ack_p50_us`` and ``ack_p99_us`` 0 = nothing was acknowledged, and null = another node
+            has said nothing then.
     """
 
     step_s: int
     until: str | None
     until_us: int
-    series: dict[str, list[float]]
+    series: dict[str, list[float | None]]
 
 
 @final
@@ -205,9 +210,15 @@ class GetOverview(Request[Overview], frozen=True, kw_only=True):
 
 
 class GetHistory(Request[History], frozen=True, kw_only=True):
-    """The last hour, or a part of it."""
+    """The last hour, or a part of it.
+
+    Attributes:
+        seconds: how much of it.
+        node: whose; empty = of the node that is asked, ``*`` = of all together.
+    """
 
     seconds: Annotated[int, Meta(ge=1, le=HISTORY_S_MAX)] = HISTORY_S_MAX
+    node: Annotated[str, Meta(max_length=255)] = ""
 
 
 class ListNodes(Request[NodePage], frozen=True, kw_only=True):

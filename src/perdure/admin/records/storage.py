@@ -1,4 +1,4 @@
-"""The log: its generations."""
+"""The databases that a broker keeps messages in: its log, and the generations of that."""
 
 from __future__ import annotations
 
@@ -44,6 +44,36 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 @final
 class GenerationPage(Page[Generation], frozen=True, kw_only=True):
     """All generations, oldest first."""
+
+
+@final
+class Database(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a broker keeps messages.
+
+    Attributes:
+        database: its name.
+        backend: what keeps it, as in ``storage.backend``.
+        durability: what an acknowledgement promises, as in ``storage.durability``.
+        shards: parts that commit by themselves; a database of this release has one.
+        generations, message_count, bytes: what it holds.
+        last_offset, last_at: of its last message, and when that was published; null = there is
+            none.
+    """
+
+    database: str
+    backend: str
+    durability: str
+    shards: int
+    generations: int
+    message_count: int
+    bytes: int
+    last_offset: int | None
+    last_at: str | None
+
+
+@final
+class DatabasePage(Page[Database], frozen=True, kw_only=True):
+    """All databases, by name; a broker of this release has one."""
 
 
 @final
@@ -112,6 +142,10 @@ class Drop(msgspec.Struct, frozen=True, kw_only=True):
     held_by: str | None
 
 
+class ListDatabases(Request[DatabasePage], frozen=True, kw_only=True):
+    """The databases of the broker."""
+
+
 class ListGenerations(Request[GenerationPage], frozen=True, kw_only=True):
     """All generations."""
 
@@ -149,6 +183,13 @@ class DropGeneration(Request[Drop], frozen=True, kw_only=True):
 _GENERATIONS: Final = "/storage/databases/{database}/generations"
 
 OPERATIONS: Final = (
+    Operation(
+        name="storage.databases",
+        summary="Databases of the broker, and what each holds",
+        request=ListDatabases,
+        result=DatabasePage,
+        http=Http("GET", "/storage/databases"),
+    ),
     Operation(
         name="storage.shards",
         summary="Shards of a database, and what each holds",

@@ -134,6 +134,14 @@ class LogSync:
         self.offset = offset
         return True
 
+    def age_us(self, now_us: int) -> int:
+        """How long the sync under way has taken by now; 0 = there is none.
+
+        Args:
+            now_us: monotonic time.
+        """
+        return max(0, now_us - self._started_us) if self.is_running else 0
+
     @property
     def background_us(self) -> int:
         """When the next sync is due that nobody waits for; monotonic time."""

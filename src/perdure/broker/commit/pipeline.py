@@ -39,6 +39,7 @@ from perdure.broker.runtime.turn_budget import TurnBudget
 from perdure.clock import SteadyClock
 from perdure.errors import StorageError
 from perdure.model import Message
+from perdure.observe.metrics import Metrics
 from perdure.storage.batch import Batch
 
 WALL_READ_US: Final = 1_000
@@ -51,6 +52,8 @@ GATHERED_MAX: Final = 256
 GATHERED_LATE_MAX: Final = 2_048
 """As many where the log is somewhere else: a batch costs all nodes there, whatever is in it."""
 
+SEARCH_TURNS: Final = 256
+"""Turns in which a search for subscribers is timed once: it takes some microseconds."""
 
 MANY_SESSIONS: Final = 16
 """Sessions that one message goes to, before which it pays to ask whether the sync has finished."""
@@ -74,6 +77,7 @@ class CommitPipeline(CommitListener):
         scheduler: runs the turn.
         committer: writes the batch.
         clock: the broker's time.
+        metrics: counts how soon messages are sent.
         commit_queue_max: waiters beyond which peers pause.
     """
 
@@ -82,12 +86,18 @@ class CommitPipeline(CommitListener):
         scheduler: Scheduler,
         committer: Committer,
         clock: SteadyClock,
+        metrics: Metrics,
         *,
         commit_queue_max: int,
     ) -> None:
         self._scheduler = scheduler
         self._committer = committer
         self._clock: SteadyClock = clock
+        self._metrics: Metrics = metrics
+        self._delivered: int = 0
+        """Messages that were sent up to the end of the last turn."""
+        self._search_due: int = 0
+        """The turn in which a search for subscribers is timed next."""
         self._steady_times: bool = committer.steady_times
         self._commit_queue_max = commit_queue_max
         self._gathered_max: int = GATHERED_LATE_MAX if committer.sequences_late else GATHERED_MAX
@@ -142,6 +152,11 @@ class CommitPipeline(CommitListener):
         """Time of publishing of what is taken in this turn: the wall's, or where the
         store has queues (``SessionQueues``) the steady one."""
         return self.now_us if self._steady_times else self.now_us + self._clock.skew_us
+
+    def replayed(self, messages: list[Message]) -> None:
+        """Messages that were read from the log have been given to who is behind; at least one."""
+        age_us = self.published_us() - messages[0].published_at_us
+        self._metrics.publish_to_delivery_seconds_replay.observe(max(0, age_us))
 
     def schedule(self) -> None:
         """Make sure that something is done at the end of this turn."""
@@ -271,6 +286,11 @@ class CommitPipeline(CommitListener):
         assert dispatcher is not None
         committer = self._committer
         self._scheduled = True  # what this run causes belongs to this run
+        if self._items and self.number >= self._search_due:
+            first = self._items[0]
+            if isinstance(first, Message):
+                self._search_due = self.number + SEARCH_TURNS
+                dispatcher.time_search(first.topic, committer.clock)
         while True:
             self.write()
             committer.sync_awaited()
@@ -301,6 +321,19 @@ class CommitPipeline(CommitListener):
         self._senders = []
         for sender in senders:
             sender.flush_turn()
+        delivered = self._metrics.messages_delivered
+        if dispatcher.published_us:
+            if delivered != self._delivered:
+                self._sent_live(dispatcher.published_us)
+            dispatcher.published_us = 0
+        self._delivered = delivered
+
+    def _sent_live(self, published_us: int) -> None:
+        """Messages of this turn were sent, the first of which was published then."""
+        now_us = self._clock.at(self._committer.clock.monotonic_us())
+        if not self._steady_times:
+            now_us += self._clock.skew_us
+        self._metrics.publish_to_delivery_seconds_live.observe(max(0, now_us - published_us))
 
     def write(self) -> None:
         """Write the open batch, so that reads see it; what it brought may be dispatched then."""

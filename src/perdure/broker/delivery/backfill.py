@@ -219,6 +219,8 @@ class Backfill:
                 return
             for message in page.messages:
                 self._give(session, sub, message, retained=False)
+            if page.messages:
+                core.pipeline.replayed(page.messages)
             self._put(session, sub, BackfillProgress(False, "", 0, page.through_offset))
             if page.through_offset < core.dispatcher.offset:
                 return

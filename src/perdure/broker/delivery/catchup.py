@@ -127,6 +127,8 @@ class CatchUp:
             self._window_waiters.notify(session)
         if sent > 0:
             core.pipeline.admission.served(session, sent)
+            if page.messages:
+                core.pipeline.replayed(page.messages)
         core.pipeline.schedule()
 
     def _offer(

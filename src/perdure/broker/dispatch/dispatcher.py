@@ -23,6 +23,7 @@ from perdure.broker.dispatch.items import (
 )
 from perdure.broker.dispatch.overlapping import add_filtered, deliver_combined
 from perdure.broker.dispatch.router import Router, Subscriber, SubscriberEntry, SubscriberSet
+from perdure.clock import Clock
 from perdure.content import Evaluation
 from perdure.model import Message
 from perdure.observe.metrics import Metrics
@@ -67,6 +68,7 @@ class Dispatcher:
         "_queue",
         "caused",
         "offset",
+        "published_us",
         "unmatched",
         "widest",
         "work",
@@ -97,6 +99,9 @@ class Dispatcher:
         self.caused: dict[str, int] = {}
         """Work by publisher, in deliveries, of messages that cause several; who publishes takes its
         own away (``fan_out``)."""
+        self.published_us: int = 0
+        """When the first message was published that was handed out since whoever asks has set it
+        to 0."""
         self.widest: int = 0
         """Most sessions that one message went to, since whoever asks has set it to 0."""
         self.work: int = 0
@@ -160,8 +165,21 @@ class Dispatcher:
                 item.gate.open()
         self._gathering.hand_out()
         if self._at:
+            if not self.published_us:
+                first = self._queue[0]
+                if isinstance(first, Message):
+                    self.published_us = first.published_at_us
             del self._queue[: self._at]
             self._at = 0
+
+    def time_search(self, topic: str, clock: Clock) -> None:
+        """Find the subscribers of a topic past the cache, to know how long that takes."""
+        index = self._index
+        looked = index.looked
+        begun_us = clock.monotonic_us()
+        index.match_uncached(topic)
+        self._metrics.subscription_match_seconds.observe(clock.monotonic_us() - begun_us)
+        index.looked = looked  # nobody has caused it
 
     def waits_for_sync(self) -> bool:
         """Whether a message is held back until the next sync."""

@@ -69,9 +69,12 @@ class Gauges:
         metrics.shared_groups = len(self._shared_subscriptions.groups)
         yield from self._look_at_sessions()
         self.updated_us = self._core.clock.monotonic_us()
-        metrics.storage_backlog_messages = self._core.committer.backlog()
+        committer = self._core.committer
+        backlog = metrics.storage_backlog_messages = committer.backlog()
+        age_us = committer.log_sync.age_us(self.updated_us) if backlog else 0
+        metrics.storage_backlog_seconds = age_us // 1_000_000
         metrics.clock_offset_lead_seconds = self._clock_watch.lead_us() // 1_000_000
-        if not self._core.committer.writable:
+        if not committer.writable:
             return
         generations = database.generations()
         metrics.storage_generations = len(generations)

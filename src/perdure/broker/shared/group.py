@@ -397,6 +397,7 @@ class SharedGroup(OwnedGroup):
             self.position = through
         if count:
             core.pipeline.admission.served(self, count)
+            core.pipeline.replayed(messages)
         if self.position >= core.dispatcher.offset:
             self.lagging = False
         core.pipeline.schedule()

@@ -1,4 +1,4 @@
-"""``perdure config check | show | reference``."""
+"""``perdure config check | show | diff | reference | schema``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from perdure.admin.records.config import GetConfig
+from perdure.cli.config_diff import Shown, differences, shown
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import Column, Output, error_line, output_options
+from perdure.cli.running_broker import running_broker
 from perdure.cli.settings_options import config_options
 from perdure.config.bind import Problem
 from perdure.config.fields import settings
@@ -34,6 +37,7 @@ def command() -> None:
     Examples:
       perdure config check --config perdure.yaml
       perdure config show --origin storage
+      perdure config diff --config perdure.yaml
       perdure config reference > configuration.md
       perdure config schema > perdure.schema.json
     """
@@ -146,6 +150,43 @@ def show(
 
     columns = [Column("setting"), Column("value"), *([Column("origin")] if origin else [])]
     out.rows(columns, rows())
+
+
+@command.command()
+@config_options
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Compare with this file, and not with the broker that runs.",
+)
+@output_options
+def diff(config_path: Path | None, sets: tuple[str, ...], against: Path | None, out: Output) -> int:
+    """Show what differs from what the running broker has in force; exit 1 if something does.
+
+    `before` is in force, `after` is what file, environment and --set say now, and `takes` what
+    puts that in force: a `reload`, a `restart`, or, where the value was changed by the API, that
+    this is taken back. Of secrets it is seen only whether there is one.
+
+    \b
+    Examples:
+      perdure config diff --config perdure.yaml
+      perdure config diff --config new.yaml --against /etc/perdure/perdure.yaml
+    """
+    loaded = load(config_path, environ=os.environ, sets=sets)
+    for warning in loaded.warnings:
+        error_line(f"warning: {warning}")
+    after = shown(loaded)
+    if against is not None:
+        before = shown(load(against, environ=os.environ))
+    else:
+        with running_broker(Path(loaded.config.storage.path)) as client:
+            page = client.call(GetConfig())
+        before = {row.setting: Shown(row.value, row.origin, row.reload) for row in page.items}
+    rows = differences(before, after)
+    columns = (Column("setting"), Column("before"), Column("after"), Column("takes"))
+    out.rows(columns, rows)
+    return ExitCode.EXPECTATION if rows else ExitCode.OK
 
 
 def _text(value: object, unit: str) -> object:

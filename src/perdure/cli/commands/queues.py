@@ -18,6 +18,7 @@ from perdure.cli.admin_client import AdminClient
 from perdure.cli.commands.sessions import act_on_each, discard_stored
 from perdure.cli.data import open_database, storage_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
+from perdure.cli.exporting import TOLD_EVERY, Tell, counting, lines_to
 from perdure.cli.output import Column, Output, encode, output_options, printable
 from perdure.clock import SystemClock
 from perdure.config.schema import StorageConfig
@@ -47,7 +48,6 @@ _ENTRIES: Final = (
     Column("expires_at", time=True),
 )
 _SHOWN: Final = 20
-_TOLD_EVERY: Final = 256
 
 
 @final
@@ -189,21 +189,13 @@ def export(where: Where, target: Path | None, no_progress: bool) -> None:
     One line for each entry, in the order of delivery, and one with the last packet identifier for
     each session.
     """
-    mixed = target is None and sys.stdout.isatty()
-    with where.open() as opened, _counting(wanted=not no_progress and not mixed) as tell:
-        lines = opened.each(opened.source.lines())
-        if target is None:
-            _write(lines, sys.stdout, tell)
-            return
-        part = target.with_name(f"{target.name}.part")
-        try:
-            with part.open("w", encoding="utf-8", newline="\n") as file:
-                _write(lines, file, tell)
-            part.replace(target)
-        except OSError as error:
-            raise CommandFailed(f"{target}: {error.strerror}", ExitCode.TEMPORARY) from error
-        finally:
-            part.unlink(missing_ok=True)
+    text = "{sessions:,} queues, {entries:,} entries"
+    with (
+        where.open() as opened,
+        counting(text, target=target, wanted=not no_progress, sessions=0, entries=0) as tell,
+        lines_to(target) as file,
+    ):
+        _write(opened.each(opened.source.lines()), file, tell)
 
 
 @command.command()
@@ -251,7 +243,7 @@ def _short(entry: dict[str, Any]) -> dict[str, Any]:
     return {**entry, "payload_bytes": size, "expires_at": expires_at}
 
 
-def _write(lines: Iterator[dict[str, Any]], file: TextIO, tell: Callable[[int, int], None]) -> None:
+def _write(lines: Iterator[dict[str, Any]], file: TextIO, tell: Tell) -> None:
     entries = sessions = 0
     for line in lines:
         file.write(f"{encode(line)}\n")
@@ -259,29 +251,8 @@ def _write(lines: Iterator[dict[str, Any]], file: TextIO, tell: Callable[[int, i
             entries += 1
         else:
             sessions += 1
-        if not (entries + sessions) % _TOLD_EVERY:
-            tell(sessions, entries)
-
-
-@contextlib.contextmanager
-def _counting(*, wanted: bool) -> Iterator[Callable[[int, int], None]]:
-    """A count on standard error, if it is a terminal and the lines do not go to one too."""
-    if not wanted or not sys.stderr.isatty():
-        yield lambda _sessions, _entries: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.fields[sessions]:,} queues, {task.fields[entries]:,} entries"),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True)
-    # It would else take what goes to standard output for its own.
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
-        shown = bar.add_task("exporting", total=None, sessions=0, entries=0)
-        yield lambda sessions, entries: bar.update(shown, sessions=sessions, entries=entries)
+        if not (entries + sessions) % TOLD_EVERY:
+            tell(0, sessions=sessions, entries=entries)
 
 
 def _confirm(client_ids: tuple[str, ...], *, yes: bool) -> None:

@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from perdure.admin.records.storage import DropGeneration, ListGenerations, RotateLog
+from perdure.admin.records.storage import (
+    DropGeneration,
+    ListDatabases,
+    ListGenerations,
+    RotateLog,
+)
 from perdure.cli.admin_client import AdminClient
 from perdure.cli.data import confirm, data_options, database_directory, storage_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
-from perdure.cli.range_options import since_option, topic_option, until_option
 from perdure.cli.running_broker import not_running
 from perdure.cli.state_open import is_in_server, open_directory_state, open_server_state, place
+from perdure.cli.storage_read import export, read
 from perdure.cli.storage_repair import repair
-from perdure.clock import SystemClock
 from perdure.config.schema import StorageConfig
-from perdure.config.units import format_size, format_time, parse_time
-from perdure.errors import MqttError
-from perdure.limits import OFFSET_MAX
+from perdure.config.units import format_size, format_time
 from perdure.topic.proposal import parse_proposal
 
 if TYPE_CHECKING:
-    from perdure.model import Message
     from perdure.storage.contract import Finding, GenerationInfo
-    from perdure.storage.remote.view import StateView
-    from perdure.storage.rocksdb import RocksDatabase
-
-READ_PAGE: Final = 500
-"""Messages of one read."""
-
-READ_BYTES: Final = 8 * 1024 * 1024
-"""Payload bytes of one read."""
-
-PAYLOAD_SHOWN_MAX: Final = 200
-"""Bytes of a payload in a table; JSON has all."""
 
 
 @click.group()
@@ -51,6 +40,7 @@ def command() -> None:
     Examples:
       perdure storage info
       perdure storage read --topic 'devices/+/temperature' --from 1h --limit 20
+      perdure storage export --to log.jsonl.gz --from 1d
       perdure storage check --data /var/lib/perdure
       perdure storage repair --data /var/lib/perdure
     """
@@ -130,6 +120,37 @@ def _rounded(size: int) -> str:
 @command.command()
 @storage_options
 @output_options
+def databases(storage: StorageConfig, out: Output) -> None:
+    """List the databases that the broker keeps messages in: one, in this release."""
+    from perdure.server.administration.storage import database_row
+
+    client = AdminClient.connect(Path(storage.path))
+    if client is not None:
+        with client:
+            rows = client.call(ListDatabases()).items
+    elif is_in_server(storage):
+        with open_server_state(storage) as server:
+            view = server.source
+            rows = [database_row(storage, view.last_offset, view.generations())]
+    else:
+        with open_directory_state(storage) as opened:
+            log = opened.database
+            rows = [database_row(storage, log.last_offset, log.generations())]
+    columns = (
+        Column("database"),
+        Column("backend"),
+        Column("durability"),
+        Column("generations", right=True),
+        Column("message_count", right=True),
+        Column("bytes", right=True),
+        Column("last_at", time=True),
+    )
+    out.rows(columns, map(msgspec.to_builtins, rows))
+
+
+@command.command()
+@storage_options
+@output_options
 def generations(storage: StorageConfig, out: Output) -> None:
     """List the generations of the log, oldest first."""
     from perdure.server.administration.storage import generation_row
@@ -180,139 +201,6 @@ def streams(storage: StorageConfig, generation: int | None, out: Output) -> None
         )
         columns = (Column("generation", right=True), Column("stream", right=True))
         out.rows((*columns, Column("pattern")), rows)
-
-
-@command.command()
-@storage_options
-@topic_option(otherwise="Everything but $-topics")
-@since_option
-@until_option
-@click.option("--limit", "-n", type=click.IntRange(min=1), help="At most so many messages.")
-@output_options
-def read(
-    storage: StorageConfig,
-    filters: tuple[str, ...],
-    since: str | None,
-    until: str | None,
-    limit: int | None,
-    out: Output,
-) -> None:
-    """Read recorded messages in the order of the log; works beside a running broker."""
-    from perdure.topic.names import validate_topic_filter
-
-    now_us = SystemClock().now_us()
-    after_offset = max(0, _moment(since, "--from", now_us) - 1) if since else 0
-    until_offset = _moment(until, "--until", now_us) if until else OFFSET_MAX
-    if since and after_offset >= until_offset:
-        raise click.BadParameter(f"--from {since} is behind --until {until}")
-    for topic_filter in filters:
-        try:
-            validate_topic_filter(topic_filter, levels_max=65_536)
-        except MqttError as error:
-            raise click.BadParameter(f"{topic_filter!r}: {error.message}") from error
-        if topic_filter.startswith("$share/"):
-            raise click.BadParameter(f"{topic_filter!r}: a shared filter has no messages")
-    chosen = list(filters) or ["#"]
-    if is_in_server(storage):
-        with open_server_state(storage) as server:
-            found = _messages(server.source, chosen, after_offset, until_offset, limit)
-            _print_messages(out, server.each(found))
-        return
-    with open_directory_state(storage) as opened:
-        found = _messages(opened.database, chosen, after_offset, until_offset, limit)
-        _print_messages(out, opened.each(found))
-
-
-def _print_messages(out: Output, messages: Iterator[Message]) -> None:
-    columns = (
-        Column("published_at", time=True),
-        Column("topic"),
-        Column("qos", right=True),
-        Column("publisher"),
-        Column("payload_shown"),
-    )
-    rows: Iterator[dict[str, Any]] = map(_message_row, messages)
-    if not out.is_json:
-        rows = ({**row, "payload_shown": _shown(row)} for row in rows)
-    out.rows(columns, rows)
-
-
-def _moment(text: str, option: str, now_us: int) -> int:
-    try:
-        return parse_time(text, now_us)
-    except ValueError as error:
-        raise click.BadParameter(f"{option}: {error}") from error
-
-
-async def _messages(
-    database: RocksDatabase | StateView,
-    filters: list[str],
-    after: int,
-    until: int,
-    limit: int | None,
-) -> AsyncIterator[Message]:
-    left = limit
-    until = min(until, database.last_offset)
-    while after < until and left != 0:
-        page = await database.read(
-            filters,
-            after_offset=after,
-            until_offset=until,
-            limit=READ_PAGE if left is None else min(READ_PAGE, left),
-            bytes_max=READ_BYTES,
-        )
-        for message in page.messages:
-            yield message
-        if left is not None:
-            left -= len(page.messages)
-        after = page.through_offset
-
-
-def _message_row(message: Message) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "offset": message.offset,
-        "published_at": format_time(message.published_at_us),
-        "published_at_us": message.published_at_us,
-        "topic": message.topic,
-        "qos": message.qos,
-        "retain": message.retain,
-        "publisher": message.publisher,
-        "expires_at": format_time(message.expires_at_us),
-        "payload": base64.b64encode(message.payload).decode(),
-    }
-    try:
-        row["payload_text"] = message.payload.decode()
-    except UnicodeDecodeError:
-        row["payload_text"] = None
-    if message.properties:
-        row |= _properties(message.properties)
-    return row
-
-
-def _properties(data: bytes) -> dict[str, Any]:
-    """The MQTT 5.0 properties of a message, by name."""
-    from perdure.mqtt.encode import properties_from_forward
-
-    found = properties_from_forward(data)
-    row: dict[str, Any] = {}
-    if found.payload_format_indicator is not None:
-        row["payload_format_indicator"] = found.payload_format_indicator
-    if found.content_type is not None:
-        row["content_type"] = found.content_type
-    if found.response_topic is not None:
-        row["response_topic"] = found.response_topic
-    if found.correlation_data is not None:
-        row["correlation_data"] = base64.b64encode(found.correlation_data).decode()
-    if found.user_properties:
-        row["user_properties"] = [list(pair) for pair in found.user_properties]
-    return row
-
-
-def _shown(row: dict[str, Any]) -> str:
-    text: str | None = row["payload_text"]
-    if text is None:
-        text = f"base64:{row['payload']}"
-    return text if len(text) <= PAYLOAD_SHOWN_MAX else f"{text[:PAYLOAD_SHOWN_MAX]}…"
 
 
 @command.command()
@@ -403,4 +291,6 @@ def drop(data: Path, generation: int, dry_run: bool, force: bool, yes: bool, out
     out.record(msgspec.to_builtins(preview))
 
 
+command.add_command(read)
+command.add_command(export)
 command.add_command(repair)

@@ -130,8 +130,12 @@ class NodeOperations:
         )
 
     async def history(self, request: GetHistory, _call: Call) -> History:
-        """The last hour, or a part of it."""
-        return self._recorder.history(request.seconds)
+        """The last hour, or a part of it, of this node, of another one or of all."""
+        if request.node in ("", self._node):
+            return self._recorder.history(request.seconds)
+        if request.node == ALL_NODES:
+            return self._reports.total_history(self._recorder.history(request.seconds))
+        return self._reports.history_of(request.node, request.seconds)
 
     async def metrics(self, _request: GetMetrics, _call: Call) -> MetricsText:
         """All counters."""

@@ -5,8 +5,8 @@ Nodes do not ask each other: they share one log and nothing else. So each node s
 remembers the last words of each other one; whoever is asked answers for all of them.
 
 Sketch: 1.3 KB and one record of the log for each node and ten seconds, a tenth of what it says
-while it is idle (a heartbeat each second); a node that hears it keeps the bytes, and reads them
-when somebody asks.
+while it is idle (a heartbeat each second); a node that hears it reads it, some ten microseconds,
+and keeps the numbers of an hour (``node_histories``).
 
 The format is an ``Overview`` in JSON. A later release may add fields that have defaults, and none
 else: an older one skips what it does not know.
@@ -21,11 +21,12 @@ from typing import Final, final
 import msgspec
 
 from perdure.admin.problems import Refused
-from perdure.admin.records.node import Node, Overview
+from perdure.admin.records.node import History, Node, Overview
 from perdure.broker.services import Services
 from perdure.config.units import format_time
 from perdure.model.reserved import NODES_PREFIX
 from perdure.observe.logs import get_logger
+from perdure.server.administration.node_histories import NodeHistories
 from perdure.server.administration.node_totals import total
 from perdure.storage.peers import PeerNode
 
@@ -64,12 +65,25 @@ class NodeReports:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._told: dict[str, bytes] = {}
+        self._told: dict[str, Report] = {}
+        self._unknown: set[str] = set()
+        """Nodes whose last words nobody here can read."""
+        self._histories = NodeHistories()
         services.notices.listeners[NODES_PREFIX] = self
 
     def heard(self, name: str, value: bytes) -> None:
         """A node has said something."""
-        self._told[name] = value
+        try:
+            report = msgspec.json.decode(value, type=Report)
+        except ValueError as error:
+            # A later release may say it otherwise.
+            if self._told.pop(name, None) is not None or name not in self._unknown:
+                log.warning("cluster.report_unknown", node=name, reason=str(error))
+            self._unknown.add(name)
+            return
+        self._unknown.discard(name)
+        self._told[name] = report
+        self._histories.add(report.overview)
 
     def settle(self) -> None:
         """There is nothing to do before somebody asks."""
@@ -94,6 +108,7 @@ class NodeReports:
         known = {peer.name for peer in peers.nodes()}
         for name in self._told.keys() - known:
             del self._told[name]  # it was forgotten
+            self._histories.forget(name)
 
     def overview_of(self, name: str) -> Overview:
         """What another node has said last.
@@ -101,23 +116,26 @@ class NodeReports:
         Raises:
             Refused: there is no such node, or nothing was heard of it.
         """
-        others = self._others()
-        peer = next((each for each in others if each.name == name), None)
-        if peer is None:
-            known = ", ".join(each.name for each in others)
-            raise Refused(
-                "not_found",
-                f"no node {name!r} was heard of",
-                hint=f"others: {known}" if known else "this broker knows no other",
-            )
-        report = self._report(name)
-        if report is None:
-            raise Refused(
-                "not_found",
-                f"node {name} has said nothing of itself since this one has started",
-                hint=f"a member does so every {INTERVAL_S:.0f} s, unless its release is older",
-            )
+        peer, report = self._heard(name)
         return msgspec.structs.replace(report.overview, state=peer.state)
+
+    def history_of(self, name: str, seconds: int) -> History:
+        """What another node has said in the last hour, or a part of it.
+
+        Raises:
+            Refused: there is no such node, or nothing was heard of it.
+        """
+        self._heard(name)
+        return self._histories.history(name, seconds)
+
+    def total_history(self, own: History) -> History:
+        """The last hour of all members together.
+
+        Args:
+            own: this node's.
+        """
+        members = [peer.name for peer in self._others() if peer.state == RUNNING]
+        return self._histories.total(own, members)
 
     def total(self, own: Overview) -> Overview:
         """All members together.
@@ -129,7 +147,7 @@ class NodeReports:
         for peer in self._others():
             if peer.state != RUNNING:
                 continue
-            report = self._report(peer.name)
+            report = self._told.get(peer.name)
             if report is not None and self._is_of_member(peer.name, report):
                 found.append(report.overview)
             else:
@@ -144,7 +162,7 @@ class NodeReports:
         """
         rows = [_row(own, is_self=True)]
         for peer in self._others():
-            report = self._report(peer.name)
+            report = self._told.get(peer.name)
             if report is not None and self._is_of_member(peer.name, report):
                 rows.append(_row(report.overview, is_self=False))
                 continue
@@ -164,6 +182,25 @@ class NodeReports:
             )
         return rows
 
+    def _heard(self, name: str) -> tuple[PeerNode, Report]:
+        others = self._others()
+        peer = next((each for each in others if each.name == name), None)
+        if peer is None:
+            known = ", ".join(each.name for each in others)
+            raise Refused(
+                "not_found",
+                f"no node {name!r} was heard of",
+                hint=f"others: {known}" if known else "this broker knows no other",
+            )
+        report = self._told.get(name)
+        if report is None:
+            raise Refused(
+                "not_found",
+                f"node {name} has said nothing of itself since this one has started",
+                hint=f"a member does so every {INTERVAL_S:.0f} s, unless its release is older",
+            )
+        return peer, report
+
     def _others(self) -> list[PeerNode]:
         peers = self._services.peers
         return [] if peers is None else [one for one in peers.nodes() if one.name != peers.node]
@@ -172,18 +209,6 @@ class NodeReports:
         """Whether what was said still counts: its process is the one that is a member."""
         peers = self._services.peers
         return peers is not None and peers.is_member(name, report.incarnation)
-
-    def _report(self, name: str) -> Report | None:
-        value = self._told.get(name)
-        if value is None:
-            return None
-        try:
-            return msgspec.json.decode(value, type=Report)
-        except ValueError as error:
-            # A later release may say it otherwise.
-            log.warning("cluster.report_unknown", node=name, reason=str(error))
-            del self._told[name]
-            return None
 
 
 def _row(overview: Overview, *, is_self: bool) -> Node:

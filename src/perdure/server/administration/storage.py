@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, final
 
 from perdure.admin.operation import Request
 from perdure.admin.problems import Refused
 from perdure.admin.records.storage import (
     DATABASE,
+    Database,
+    DatabasePage,
     Drop,
     DropGeneration,
     Generation,
     GenerationPage,
+    ListDatabases,
     ListGenerations,
     ListShards,
     NewGeneration,
@@ -22,6 +25,7 @@ from perdure.admin.records.storage import (
     ShardPage,
 )
 from perdure.broker.services import Services
+from perdure.config.schema import StorageConfig
 from perdure.config.units import format_time
 from perdure.errors import ConfigError
 from perdure.server.administration.service import Call, Handler
@@ -48,11 +52,18 @@ class StorageOperations:
     def handlers(self) -> Mapping[type[Request[Any]], Handler]:
         """By request."""
         return {
+            ListDatabases: self.databases,
             ListGenerations: self.generations,
             ListShards: self.shards,
             RotateLog: self.rotate,
             DropGeneration: self.drop,
         }
+
+    async def databases(self, _request: ListDatabases, _call: Call) -> DatabasePage:
+        """The one that there is."""
+        database, config = self._services.database, self._services.storage_config
+        row = database_row(config, database.last_offset, database.generations())
+        return DatabasePage(items=[row], estimated_total=1)
 
     async def shards(self, request: ListShards, _call: Call) -> ShardPage:
         """The one that there is, and what it holds."""
@@ -178,6 +189,29 @@ def check_database(name: str) -> None:
     """
     if name != DATABASE:
         raise Refused("not_found", f"there is no database {name!r:.100}", hint=f"it is {DATABASE}")
+
+
+def database_row(
+    config: StorageConfig, last_offset: int, infos: Sequence[GenerationInfo]
+) -> Database:
+    """The log as it is shown among databases.
+
+    Args:
+        config: where it is.
+        last_offset: of its last message; 0 = there is none.
+        infos: its generations.
+    """
+    return Database(
+        database=DATABASE,
+        backend=config.backend,
+        durability=config.durability,
+        shards=1,
+        generations=len(infos),
+        message_count=sum(each.message_count for each in infos),
+        bytes=sum(each.bytes for each in infos),
+        last_offset=last_offset or None,
+        last_at=format_time(last_offset),
+    )
 
 
 def generation_row(info: GenerationInfo, *, drops_at_us: int = 0) -> Generation:

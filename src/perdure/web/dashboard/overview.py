@@ -54,7 +54,8 @@ def overview_routes(desk: Desk) -> list[WebRoute]:
         )
 
     async def history(request: Request) -> Response:
-        found = await desk.ask(request, GetHistory())
+        name = request.query_params.get("node", "")
+        found = await desk.ask(request, GetHistory(node=name))
         series: dict[str, list[float | None]] = {
             # Where nothing was acknowledged the line has a gap.
             name: [each or None for each in found.series[name]]

@@ -224,7 +224,11 @@ class Desk:
             messages_max=MESSAGES_MAX,
         )
         self.pipeline = CommitPipeline(
-            self.scheduler, self.committer, SteadyClock(self.clock), commit_queue_max=1_000
+            self.scheduler,
+            self.committer,
+            SteadyClock(self.clock),
+            Metrics(),
+            commit_queue_max=1_000,
         )
         self.pipeline.dispatcher = Dispatcher(Router(), Metrics(), offset=0, gate_qos2=True)
         self.asked: list[int] = []

@@ -10,6 +10,7 @@ import pytest
 
 from perdure.cli.main import run
 from perdure.config.reference import reference
+from tests.unit.server.administration.fake_service import FakeBroker
 
 ANY_PORT = ["--set", "listeners.tcp.bind=127.0.0.1:0"]
 
@@ -162,3 +163,33 @@ def test_reference(capsys: Capture) -> None:
     found = {row["setting"]: row for row in json.loads(capsys.readouterr().out)}
     assert found["storage.durability"]["choices"] == ["memory", "os", "fsync"]
     assert found["retention.time_s"]["default"] == 604_800
+
+
+def test_diff_of_two_files(tmp_path: Path, capsys: Capture) -> None:
+    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+    old.write_text("mqtt:\n  receive_maximum: 10\nauth:\n  acl_file: a\n")
+    new.write_text("mqtt:\n  receive_maximum: 20\nsys:\n  interval_s: 5\n")
+    assert run(["config", "diff", "-c", str(new), "--against", str(old), "--json"]) == 1
+    rows = {row["setting"]: row for row in json.loads(capsys.readouterr().out)}
+    assert set(rows) == {"mqtt.receive_maximum", "auth.acl_file", "sys.interval_s"}
+    row = rows["mqtt.receive_maximum"]
+    assert (row["before"], row["after"]) == (10, 20)
+    assert (row["before_origin"], row["after_origin"]) == (f"{old}:2", f"{new}:2")
+    assert {row["takes"] for row in rows.values()} <= {"reload", "restart"}
+    assert run(["config", "diff", "-c", str(new), "--against", str(new)]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_diff_against_the_running_broker(
+    running: FakeBroker, tmp_path: Path, capsys: Capture
+) -> None:
+    here = ["--set", f"storage.path={tmp_path}"]
+    running.sets = (f"storage.path={tmp_path}",)
+    assert run(["config", "diff", *here]) == 0
+    running.changed = {"log.level": ("debug", "api"), "mqtt.receive_maximum": (5, "a.yaml:3")}
+    assert run(["config", "diff", *here]) == 1
+    assert set(capsys.readouterr().out.splitlines()) == {
+        "mqtt.receive_maximum\t5\t1024\trestart",
+        "log.level\tdebug\tinfo\tconfig.patch with null",
+    }
+    assert run(["config", "diff", "--set", f"storage.path={tmp_path}/none"]) == 69

@@ -80,7 +80,7 @@ def test_export(directory: Path, tmp_path: Path, capsys: Capture) -> None:
 def test_export_tells_how_far_it_is(
     directory: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.cli.commands.queues._TOLD_EVERY", 1)
+    monkeypatch.setattr("perdure.cli.commands.queues.TOLD_EVERY", 1)
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     assert run(on(directory, "export")) == 0

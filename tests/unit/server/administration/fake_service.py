@@ -27,6 +27,7 @@ from perdure.admin.records.bans import (
     ListBans,
     RemoveBan,
 )
+from perdure.admin.records.config import ConfigPage, GetConfig, SettingRow
 from perdure.admin.records.explain import ExplainSession, Explanation, Finding
 from perdure.admin.records.filters import (
     DeleteFilter,
@@ -51,8 +52,15 @@ from perdure.admin.records.sessions import (
     SessionPage,
     SessionRow,
 )
-from perdure.admin.records.storage import NewGeneration, RotateLog
+from perdure.admin.records.storage import (
+    Database,
+    DatabasePage,
+    ListDatabases,
+    NewGeneration,
+    RotateLog,
+)
 from perdure.clock import SystemClock
+from perdure.config.load import effective, load
 from perdure.errors import PerdureError
 from perdure.server.administration.service import AdminService
 from perdure.topic.proposal import Structure
@@ -159,6 +167,8 @@ class FakeBroker:
         storage, phase: in the numbers.
         rules: the ACL file; empty = there is none.
         structure: that a generation was begun with.
+        sets: what its configuration is, besides the defaults.
+        changed: value and origin of settings that are otherwise in force.
     """
 
     def __init__(self, known: str = "live") -> None:
@@ -170,6 +180,8 @@ class FakeBroker:
         self.page = 2
         self.storage = "ok"
         self.structure: Structure | None = None
+        self.sets: tuple[str, ...] = ()
+        self.changed: dict[str, tuple[Any, str]] = {}
         self.rules = "# who\ntopic read a/#\n"
         self._known = known
         self.service = AdminService([self], audit=self, clock=SystemClock())
@@ -193,6 +205,8 @@ class FakeBroker:
             PutFilter: self.put_filter,
             DeleteFilter: self.delete_filter,
             RotateLog: self.rotate,
+            ListDatabases: self.databases,
+            GetConfig: self.config,
             GetStats: self.stats,
             GetOverview: self.overview,
             ListAcl: self.acl,
@@ -272,6 +286,38 @@ class FakeBroker:
     async def delete_filter(self, request: DeleteFilter, _call: object) -> FilterDeleted:
         self.take(request)
         return FilterDeleted(request.id)
+
+    async def config(self, request: GetConfig, _call: object) -> ConfigPage:
+        self.take(request)
+        rows = []
+        for item in effective(load(environ={}, sets=self.sets)):
+            value, origin = self.changed.get(item.path, (item.value, str(item.origin)))
+            rows.append(
+                SettingRow(
+                    setting=item.path,
+                    value=value,
+                    origin=origin,
+                    unit=item.setting.unit,
+                    reload=item.setting.reload,
+                    description="",
+                )
+            )
+        return ConfigPage(items=rows, estimated_total=len(rows), revision="1")
+
+    async def databases(self, request: ListDatabases, _call: object) -> DatabasePage:
+        self.take(request)
+        row = Database(
+            database="log",
+            backend="rocksdb",
+            durability="fsync",
+            shards=1,
+            generations=1,
+            message_count=0,
+            bytes=0,
+            last_offset=None,
+            last_at=None,
+        )
+        return DatabasePage(items=[row], estimated_total=1)
 
     async def rotate(self, request: RotateLog, _call: object) -> NewGeneration:
         self.take(request, may_refuse=True)

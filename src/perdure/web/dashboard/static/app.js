@@ -194,7 +194,7 @@
     } else if (isText(old)) {
       if (old.data !== made.data) old.data = made.data;
     } else {
-      const told = old.localName === "time" ? old.dataset.at : old.dataset.tick;
+      const told = old.localName === "time" ? old.dataset.at : old.dataset.tick ?? old.dataset.chart;
       for (let at = old.attributes.length - 1; at >= 0; at -= 1) {
         const { name } = old.attributes[at];
         // What somebody has folded out stays so.
@@ -204,8 +204,8 @@
         const { name, value } = made.attributes[at];
         if (old.getAttribute(name) !== value) old.setAttribute(name, value);
       }
-      // The words of a moment are the page's own.
-      if (told === undefined || told !== (made.dataset.at ?? made.dataset.tick)) renewAll(old, made);
+      // The words of a moment are the page's own, and so is what a chart is drawn of.
+      if (told === undefined || told !== (made.dataset.at ?? made.dataset.tick ?? made.dataset.chart)) renewAll(old, made);
     }
   };
   const lastTexts = new WeakMap();

@@ -1,17 +1,27 @@
-// Charts and sparklines of the last hour: what was kept, and what the stream brings.
+// Charts and sparklines of the last hour: what was kept, and what the stream brings. It tells of the node
+// that answers alone: of others, what was kept is asked for again with each step.
 (async () => {
   "use strict";
   const page = window.perdure;
-  const answer = await fetch("/ui/history");
-  if (!answer.ok) return;
-  const history = await answer.json();
-  const series = history.series;
-  const length = Math.max(0, ...Object.values(series).map((each) => each.length));
-  const until = history.until_us ? Math.floor(history.until_us / 1e6) : Math.floor(Date.now() / 1000);
-  // A broker that has just started has few points: at least five minutes are shown.
-  const shown = Math.max(length, 30);
-  const times = Array.from({ length: shown }, (_, at) => until - (shown - 1 - at) * history.step_s);
-  for (const [name, values] of Object.entries(series)) series[name] = [...Array(shown - values.length).fill(null), ...values];
+  const source = document.querySelector("[data-history]").dataset.history;
+  const isOwn = !source.includes("?");
+  let step = 10, times = [], series = {};
+  const load = async () => {
+    // Nobody has touched the page: the login does not last longer for it.
+    const answer = await fetch(source, { headers: { "X-Perdure-Auto": "1" } });
+    if (!answer.ok) return false;
+    const history = await answer.json();
+    step = history.step_s;
+    const length = Math.max(0, ...Object.values(history.series).map((each) => each.length));
+    const until = history.until_us ? Math.floor(history.until_us / 1e6) : Math.floor(Date.now() / 1000);
+    // A broker that has just started has few points: at least five minutes are shown.
+    const shown = Math.max(length, 30);
+    times = Array.from({ length: shown }, (_, at) => until - (shown - 1 - at) * step);
+    series = {};
+    for (const [name, values] of Object.entries(history.series)) series[name] = [...Array(shown - values.length).fill(null), ...values];
+    return true;
+  };
+  if (!await load()) return;
   const HEIGHT = 170, POINTS = 360, SPARK = 60, LEAST = { us: 1000, cores: 0.1 };
   const live = (data, name) => data.rates[name] ?? data[name] ?? null;
 
@@ -55,19 +65,29 @@
   document.addEventListener("theme", draw);
   new ResizeObserver(() => { for (const { plot, box } of charts) if (plot.width !== box.clientWidth) plot.setSize({ width: box.clientWidth, height: HEIGHT }); })
     .observe(document.querySelector(".charts"));
-  page.listeners.push((data) => {
+  const show = () => {
+    for (const { plot, names } of charts) {
+      plot.setData([times, ...names.map((name) => series[name] ?? times.map(() => null))]);
+      if (plot.cursor.idx == null) plot.setLegend({ idx: times.length - 1 });
+    }
+    sparks();
+  };
+  let asked = Date.now();
+  page.listeners.push(async (data) => {
+    if (!isOwn) {
+      if (Date.now() - asked < step * 1000) return;
+      asked = Date.now();
+      if (await load()) show();
+      return;
+    }
     const now = Math.floor(data.as_of_us / 1e6);
-    if (times.length && now - times[times.length - 1] < history.step_s) return;
+    if (times.length && now - times[times.length - 1] < step) return;
     times.push(now);
     if (times.length > POINTS) times.shift();
     for (const [name, values] of Object.entries(series)) {
       values.push(live(data, name));
       if (values.length > POINTS) values.shift();
     }
-    for (const { plot, names } of charts) {
-      plot.setData([times, ...names.map((name) => series[name])]);
-      if (plot.cursor.idx == null) plot.setLegend({ idx: times.length - 1 });
-    }
-    sparks();
+    show();
   });
 })();
