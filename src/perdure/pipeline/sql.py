@@ -32,6 +32,9 @@ LOG: Final = "log"
 BATCH_ROWS: Final = 10_000
 
 
+_READS: Final = frozenset(("SELECT", "EXPLAIN", "CALL", "PRAGMA", "MULTI"))
+"""Types of statements that read, as DuckDB calls them; PIVOT is several."""
+
 _KEEP_LOG: Final = "create or replace temp table log as select * from log_reader"
 
 
@@ -132,6 +135,13 @@ class SqlSession:
             statements = planner.extract_statements(text)
             if len(statements) != 1:
                 raise QueryError("one statement at a time")
+            if statements[0].type.name not in _READS:
+                # It would change copies, and say so.
+                word = statements[0].type.name.replace("_", " ")
+                raise QueryError(f"{word}: a query reads, and changes nothing")
+            if statements[0].type.name == "MULTI":
+                # A plan is of its last part, and the first ones read as well.
+                return list(BY_NAME), {LOG, *self._specs}
             plan = planner.execute(f"explain (format json) {text}").fetchall()[0][1]
         columns: dict[str, None] = {}
         tables: set[str] = set()

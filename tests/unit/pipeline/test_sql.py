@@ -132,6 +132,31 @@ def test_the_command(
 @pytest.mark.parametrize(
     "query",
     [
+        "delete from log",
+        "insert into log select * from log",
+        "drop table log",
+        "create table other as select topic from log",
+        "create view other as select topic from log",
+        "alter table log drop column topic",
+        "begin",
+    ],
+)
+def test_a_query_changes_nothing_and_says_so(
+    database: RocksDatabase, tmp_path: Path, query: str
+) -> None:
+    """Copies were changed, and "20000 rows deleted" was the answer."""
+    append(database, ["a"], at=START)
+    session = SqlSession(ReadOptions(str(tmp_path / "db")), None)
+    with pytest.raises(QueryError, match="changes nothing"):
+        ask(session, query)
+    assert ask(session, "from log select topic") == [{"topic": "a"}]
+    assert ask(session, "pivot log on topic using count(*) group by qos")[0]["a"] == 1
+    session.close()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
         "select * from read_csv('{secret}')",
         "select * from read_text('{secret}')",
         "select * from '{secret}'",
