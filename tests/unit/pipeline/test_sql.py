@@ -129,6 +129,27 @@ def test_the_command(
     assert {row["topic"] for row in json.loads(capsys.readouterr().out)} == {"a"}
 
 
+def test_what_neither_log_nor_archive_has(
+    database: RocksDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The way out that was named was no option of the command."""
+    where = ["--data", str(tmp_path / "db"), "--to", str(tmp_path / "to")]
+    archive = ["pipeline", "archive", "--once", "--format", "parquet", *where]
+    for number in range(3):
+        append(database, ["a"], at=START + 2 * number * SECOND)
+        if number == 0:
+            assert run(archive) == ExitCode.OK
+        database.rotate(START + (2 * number + 1) * SECOND)
+    database.drop_generation(1)
+    database.drop_generation(2)
+    capsys.readouterr()
+    query = ["sql", "select count(*) as n from log", *where, "--json"]
+    assert run(query) == ExitCode.CONFIG
+    assert "was dropped" in capsys.readouterr().err
+    assert run([*query, "--missing", "skip"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out) == [{"n": 2}]
+
+
 @pytest.mark.parametrize(
     "query",
     [
