@@ -129,6 +129,22 @@ def test_the_command(
     assert {row["topic"] for row in json.loads(capsys.readouterr().out)} == {"a"}
 
 
+def test_columns_of_one_name_and_moments_that_no_calendar_has(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
+    """The last of them was the value of all; the moment was an internal error."""
+    append(database, ["a"], at=START)
+    session = SqlSession(ReadOptions(str(tmp_path / "db")), None)
+    assert ask(session, "select 1 as a, 2 as a, 3 as a_1, 4 as a") == [
+        {"a": 1, "a_1": 2, "a_1_1": 3, "a_2": 4}
+    ]
+    assert ask(session, "select topic, qos as topic from log") == [{"topic": "a", "topic_1": 1}]
+    for source in ("", " from log"):
+        with pytest.raises(QueryError, match="cast such moments to text"):
+            ask(session, f"select 'infinity'::timestamp as t{source}")
+    session.close()
+
+
 def test_what_neither_log_nor_archive_has(
     database: RocksDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
