@@ -36,6 +36,18 @@ def to_option(command: _F) -> _F:
     return option(command)
 
 
+def missing_option(command: _F) -> _F:
+    """``--missing``, which the command gets as ``missing``: ``fail`` or ``skip``."""
+    option = click.option(
+        "--missing",
+        type=click.Choice(["fail", "skip"]),
+        default="fail",
+        show_default=True,
+        help="What to do where neither archive nor log has what was asked for.",
+    )
+    return option(command)
+
+
 def archive_lake(
     tables: TablesConfig, to: str, *, kind: str | None = None, catalog: str | None = None
 ) -> Lake:

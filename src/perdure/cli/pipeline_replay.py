@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from perdure.cli.archive_place import archive_lake, to_option
+from perdure.cli.archive_place import archive_lake, missing_option, to_option
 from perdure.cli.data import broker_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.mqtt_options import ClientOptions, MqttCommand, publisher_options
@@ -66,8 +66,7 @@ class Progress(msgspec.Struct, frozen=True):
               help="Most messages a second; 0 = as fast as the broker takes them.")  # fmt: skip
 @click.option("--progress", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Go on behind what this file says was published, and keep it.")  # fmt: skip
-@click.option("--missing", type=click.Choice(["fail", "skip"]), default="fail", show_default=True,
-              help="What to do where neither archive nor log has what was asked for.")  # fmt: skip
+@missing_option
 @output_options
 def replay(
     config: Config,

@@ -28,6 +28,7 @@ from perdure.errors import ConfigError, StorageUnavailable
 
 if TYPE_CHECKING:
     from perdure.forwarders.route.job import Execute, RouteJob
+    from perdure.forwarders.route.queue_writer import QueueSettings
     from perdure.forwarders.route.targets import Route
 
 NAME: Final = "route"
@@ -114,6 +115,8 @@ def route(
                 QueueSettings(url, layout, prefix, limit))  # fmt: skip
     with opened_log(options) as index:
         database = index.database_id
+    if url:
+        _tell_what_may_be_lost(task.queues)
     keep = CursorKeeper(options, NAME, NAME, warn=lambda text: click.echo(text, err=True))
     with _executor(config, master, memory) as (execute, rows):
         job = RouteJob(
@@ -125,6 +128,15 @@ def route(
             rows_per_round=rows,
         )
         _rounds(job, out, once=once, every_s=every_s)
+
+
+def _tell_what_may_be_lost(queues: QueueSettings) -> None:
+    from perdure.forwarders.route.queue_writer import may_lose
+
+    # Whether it is away is up to the rounds.
+    with contextlib.suppress(StorageUnavailable):
+        for reason in may_lose(queues):
+            click.echo(f"queues: {reason}", err=True)
 
 
 @contextlib.contextmanager

@@ -119,6 +119,7 @@ def _run_of(tables: TablesConfig) -> tuple[str, RunState | None]:
 
 def _show_run(state: RunState, out: Output) -> None:
     more = "+" if state.behind_is_bound else ""
+    is_counted, is_timed = state.behind_messages >= 0, state.behind_us >= 0
     out.text("\n")
     out.record(
         {
@@ -126,8 +127,8 @@ def _show_run(state: RunState, out: Output) -> None:
             "seen_at": format_time(state.written_at_us),
             "rows": state.rows,
             "misfits": state.misfits,
-            "behind_messages": f"{state.behind_messages}{more}",
-            "behind_s": state.behind_us / 1e6,
+            "behind_messages": f"{state.behind_messages}{more}" if is_counted else None,
+            "behind_s": state.behind_us / 1e6 if is_timed else None,
         }
     )
     out.text("\n")

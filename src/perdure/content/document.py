@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from perdure.errors import MqttError
-from perdure.limits import CONTENT_BYTES_MAX, CONTENT_DEPTH_MAX, PAYLOAD_VALUES_MAX
+from perdure.limits import CONTENT_BYTES_MAX, PAYLOAD_VALUES_MAX
 from perdure.model import Message
 from perdure.mqtt.encode import properties_from_forward
 from perdure.payloads import schemaless
@@ -104,26 +104,6 @@ def decode(payload: bytes, content_type: str = "", topic: str = "") -> object:
     if decoder is schemaless.json and opened > PAYLOAD_VALUES_MAX:
         return MISSING  # each costs a hundred times what its byte does
     try:
-        root: object = decoder(payload)
+        return decoder(payload)
     except Undecodable:
         return MISSING
-    # How deep JSON is decoded depends on who calls: what all of them can read is read.
-    if opened > CONTENT_DEPTH_MAX and is_too_deep(root):
-        return MISSING
-    return root
-
-
-def is_too_deep(root: object) -> bool:
-    """Whether objects and arrays are nested more than ``CONTENT_DEPTH_MAX`` deep."""
-    level: list[object] = [root]
-    for _ in range(CONTENT_DEPTH_MAX):
-        following: list[object] = []
-        for value in level:
-            if isinstance(value, dict):
-                following.extend(value.values())
-            elif isinstance(value, list):
-                following.extend(value)
-        if not following:
-            return False
-        level = following
-    return any(isinstance(value, dict | list) for value in level)

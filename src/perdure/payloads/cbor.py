@@ -9,17 +9,19 @@ Invariant: nothing is taken from memory for a length that the payload does not h
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, final
 
 from perdure.limits import CONTENT_DEPTH_MAX, PAYLOAD_VALUES_MAX
-from perdure.payloads.values import Undecodable, key_of, plain
-
-BIGNUM_BYTES_MAX: Final = 1_000
-"""Bytes of a number beyond 64 bits."""
+from perdure.payloads.values import (
+    BIGNUM_BYTES_MAX,
+    Undecodable,
+    float_of,
+    key_of,
+    plain,
+)
 
 _MAGNITUDE_MAX: Final = 1_024
 _MAGNITUDE_MIN: Final = -1_080
@@ -64,9 +66,7 @@ class _Reader:
 
     def item(self, depth: int) -> object:
         """The next item; ``depth`` is how many arrays, maps and tags it is in."""
-        self._values += 1
-        if self._values > PAYLOAD_VALUES_MAX:
-            raise Undecodable("too many values")
+        self._one_more()
         if depth > 2 * CONTENT_DEPTH_MAX:  # tags are not nesting for whoever looks at values
             raise Undecodable("nested too deep")
         head = self._data[self.at]
@@ -84,6 +84,11 @@ class _Reader:
         if major <= _TEXT:
             return self._string(major, count)
         return self._array(count, depth) if major == _ARRAY else self._map(count, depth)
+
+    def _one_more(self) -> None:
+        self._values += 1
+        if self._values > PAYLOAD_VALUES_MAX:
+            raise Undecodable("too many values")
 
     def _take(self, size: int) -> bytes:
         end = self.at + size
@@ -117,6 +122,7 @@ class _Reader:
             return taken if major == _BYTES else taken.decode()
         parts = []
         while not self._ends():
+            self._one_more()
             head = self._data[self.at]
             self.at += 1
             size = self._count(head & 31)
@@ -183,10 +189,7 @@ def _parts(value: object) -> tuple[int, int]:
 
 def _decimal(value: object) -> float:
     exponent, mantissa = _parts(value)
-    found = float(f"{mantissa}e{exponent}")
-    if math.isinf(found):
-        raise Undecodable("a fraction beyond the numbers of 64 bits")
-    return found
+    return float_of(mantissa, exponent)
 
 
 def _bigfloat(value: object) -> float:

@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from perdure.payloads.values import Undecodable, plain
+from perdure.limits import CONTENT_DEPTH_MAX
+from perdure.payloads.values import Undecodable, is_too_deep, plain
 
 Decoder = Callable[[bytes], object]
 
@@ -21,12 +22,16 @@ def json(payload: bytes) -> object:
     """A JSON text.
 
     Raises:
-        Undecodable: it is none.
+        Undecodable: it is none, or nested too deep.
     """
     try:
-        return _json.decode(payload)
+        value = _json.decode(payload)
     except (ValueError, RecursionError) as error:
         raise Undecodable(str(error)) from None
+    # How deep the library goes, and comes back, depends on who calls: what all can read is read.
+    if payload.count(b"[") + payload.count(b"{") > CONTENT_DEPTH_MAX and is_too_deep(value):
+        raise Undecodable("nested too deep")
+    return value
 
 
 def msgpack(payload: bytes) -> object:
@@ -72,6 +77,8 @@ def scalar(text: str) -> object:
         return None
     if text in {"true", "false"}:
         return text == "true"
+    if "_" in text:
+        return text  # a name; Python reads 1_000 as a number
     try:
         return int(text) if text.lstrip("+-").isdecimal() else float(text)
     except ValueError:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from perdure.payloads.avro_types import prepared
 from perdure.payloads.schemaless import Decoder
 from perdure.payloads.values import COLUMN_DEPTH_MAX, Undecodable, plain
 
@@ -58,13 +59,16 @@ def avro_decoder(schema: str) -> Decoder:
         ValueError: it is no schema.
     """
     import fastavro
+    from fastavro import _read_py
 
-    parsed = _parsed(schema)
+    parsed, holds_itself = prepared(schema)
+    # The one in Python ends at Python's bound; the compiled one at the end of the stack.
+    read = _read_py.schemaless_reader if holds_itself else fastavro.schemaless_reader
 
     def decode(payload: bytes) -> object:
         stream = io.BytesIO(payload)
         try:
-            value = plain(fastavro.schemaless_reader(stream, parsed, None))
+            value = plain(read(stream, parsed, None))
         except Exception as error:  # noqa: BLE001 - what bytes do to the library
             raise Undecodable(f"{type(error).__name__}: {error}") from None
         if stream.tell() != len(payload):
@@ -135,15 +139,6 @@ def _without_null(kind: Any) -> Any:
         others = [each for each in kind if each != "null"]
         return others[0] if len(others) == 1 else "map"
     return kind
-
-
-def _parsed(schema: str) -> Any:
-    import fastavro
-
-    try:
-        return fastavro.parse_schema(msgspec.json.decode(schema))
-    except Exception as error:  # noqa: BLE001 - whatever a text does to the library
-        raise ValueError(f"no Avro schema: {error}") from None
 
 
 def proto_decoder(descriptors: bytes, message: str, *, has_header: bool) -> Decoder:

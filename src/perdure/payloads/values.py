@@ -6,6 +6,7 @@ Invariant: what comes out holds dict (with text for keys), list, str, int, float
 from __future__ import annotations
 
 import base64
+import math
 import uuid
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -15,6 +16,9 @@ from perdure.limits import CONTENT_DEPTH_MAX, PAYLOAD_VALUES_MAX
 
 COLUMN_DEPTH_MAX: Final = 4
 """Levels of names within names that become columns; what is deeper is text in one."""
+
+BIGNUM_BYTES_MAX: Final = 1_000
+"""Bytes of a number beyond 64 bits."""
 
 
 class Undecodable(ValueError):
@@ -57,6 +61,34 @@ def _plain(value: object, depth: int, left: list[int]) -> object:
     if isinstance(value, uuid.UUID):
         return str(value)
     raise Undecodable(f"a value of type {type(value).__name__}")
+
+
+def is_too_deep(value: object) -> bool:
+    """Whether lists and dicts are nested more than ``CONTENT_DEPTH_MAX`` deep."""
+    level: list[object] = [value]
+    for _ in range(CONTENT_DEPTH_MAX):
+        following: list[object] = []
+        for each in level:
+            if isinstance(each, dict):
+                following.extend(each.values())
+            elif isinstance(each, list):
+                following.extend(each)
+        if not following:
+            return False
+        level = following
+    return any(isinstance(each, dict | list) for each in level)
+
+
+def float_of(mantissa: int, exponent: int) -> float:
+    """A decimal number of two whole ones, the first of ``BIGNUM_BYTES_MAX`` bytes at most.
+
+    Raises:
+        Undecodable: it is beyond the numbers of 64 bits.
+    """
+    found = float(f"{mantissa}e{exponent}")
+    if math.isinf(found):
+        raise Undecodable("a fraction beyond the numbers of 64 bits")
+    return found
 
 
 def key_of(key: object) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, final
 
 import msgspec
 import pyarrow as pa
@@ -55,13 +55,33 @@ would take from all others what a double does not hold."""
 Seen: TypeAlias = dict[str, dict[str, int]]
 """How many values of each type were found for each column."""
 
+RARE: Final = "rare"
+"""Stands in ``Seen`` for values whose names are not kept."""
+
+SEEN_MAX: Final = 2_000
+"""Names without a column whose values are counted one by one."""
+
+
+_DENSE_MAX: Final = 256
+"""Fields of a batch that have a list with a place for each row; there is no end to rarer ones."""
+
+
+@final
+class Sparse(dict[int, Any]):
+    """The values of a field that few rows have, by row; None for all others."""
+
+    def __missing__(self, row: int) -> None:
+        return None
+
+
+Columns: TypeAlias = dict[str, "list[Any] | Sparse"]
+"""What a batch has of each field: by row, None where there is nothing."""
+
 _VALUE: Final = "value"
 _WHOLE: Final = frozenset(("long", LARGE))
 _LONG_MIN: Final = -(OFFSET_MAX + 1)
 _UNUSABLE: Final = re.compile(r"[^a-z0-9_]+")
 _TYPES: Final = {bool: "boolean", float: "double", str: "string", list: "string", dict: "string"}
-
-_decoder = msgspec.json.Decoder()
 
 
 def column_name(path: str, reserved: Collection[str]) -> str:
@@ -77,27 +97,15 @@ def column_name(path: str, reserved: Collection[str]) -> str:
     return f"payload_{name}" if name in reserved else name
 
 
-def look(payloads: Any, reserved: Collection[str]) -> dict[str, list[Any]]:
-    """The fields of JSON payloads, a binary array; see ``look_at``."""
-    return look_at([_json(payload) for payload in payloads.to_pylist()], reserved)
-
-
-def _json(payload: bytes) -> object:
-    try:
-        return _decoder.decode(payload)
-    except (ValueError, RecursionError):
-        return None
-
-
-def look_at(decoded: Sequence[object], reserved: Collection[str]) -> dict[str, list[Any]]:
-    """The values of every field, a list as long as the payloads for each column.
+def look_at(decoded: Sequence[object], reserved: Collection[str]) -> Columns:
+    """The values of every field, in memory of the size of the payloads, whatever names they have.
 
     Args:
         decoded: what each payload says; None = nothing.
         reserved: columns that are no fields.
     """
     count = len(decoded)
-    columns: dict[str, list[Any]] = {}
+    columns: Columns = {}
     names: dict[str, str] = {}
 
     def put(row: int, path: str, value: Any, depth: int) -> None:
@@ -112,7 +120,8 @@ def look_at(decoded: Sequence[object], reserved: Collection[str]) -> dict[str, l
             name = names[path] = column_name(path, reserved)
         column = columns.get(name)
         if column is None:
-            column = columns[name] = [None] * count
+            dense = len(columns) < _DENSE_MAX
+            column = columns[name] = [None] * count if dense else Sparse()
         # Two fields of one payload may have one column: the first is in it.
         if column[row] is None:
             column[row] = value
@@ -126,10 +135,11 @@ def look_at(decoded: Sequence[object], reserved: Collection[str]) -> dict[str, l
     return columns
 
 
-def count(columns: Mapping[str, list[Any]]) -> Seen:
+def count(columns: Columns) -> Seen:
     """How many values of each type the columns have."""
     seen: Seen = {}
-    for name, values in columns.items():
+    for name, column in columns.items():
+        values = column.values() if isinstance(column, Sparse) else column
         found: Counter[str] = Counter()
         for kind, number in Counter(map(type, values)).items():
             if kind is int:
@@ -148,6 +158,19 @@ def add(one: Seen, other: Seen) -> Seen:
     for name, kinds in other.items():
         total.setdefault(name, Counter()).update(kinds)
     return {name: dict(kinds) for name, kinds in total.items()}
+
+
+def bounded(seen: Seen, known: Collection[str]) -> Seen:
+    """A count of at most ``SEEN_MAX`` names beside those that have a column: names that are data
+    have no end. The values of the rarest of the others are counted together, as in no column."""
+    others = [name for name in seen if name not in known]
+    if len(others) <= SEEN_MAX:
+        return seen
+    others.sort(key=lambda name: (name != UNDECODED, -sum(seen[name].values()), name))
+    rare = others[SEEN_MAX // 2 :]
+    left = dict(seen)
+    number = sum(sum(left.pop(name).values()) for name in rare)
+    return add(left, {UNDECODED: {RARE: number}})
 
 
 def grown(known: Mapping[str, str], seen: Seen, declared: Mapping[str, str] = NONE) -> Fields:
@@ -169,36 +192,36 @@ def grown(known: Mapping[str, str], seen: Seen, declared: Mapping[str, str] = NO
     for name, kinds in seen.items():
         if known.get(name) == "long" and kinds.get("double") and name not in declared:
             found[name] = "double"
-    fresh = sorted(name for name in seen if name not in known)
+    types = {name: _type_of_most(kinds) for name, kinds in seen.items() if name not in known}
+    fresh = sorted(name for name, kind in types.items() if kind)
     if len(known) + len(fresh) > FIELDS_MAX:
         fresh.sort(key=lambda name: (-sum(seen[name].values()), name))
         fresh = sorted(fresh[: max(0, FIELDS_MAX - len(known))])
-    for name in fresh:
-        most = _type_of_most(seen[name])
-        if most is not None:
-            found[name] = most
+    found.update({name: types[name] for name in fresh})
     return found
 
 
-def _type_of_most(kinds: Mapping[str, int]) -> str | None:
+def _type_of_most(kinds: Mapping[str, int]) -> str:
+    """The type of a column for values of these; empty = there are none that a column takes."""
     large = kinds.get(LARGE, 0)
     numbers = kinds.get("long", 0) + kinds.get("double", 0) + large
     best = max(numbers, kinds.get("string", 0), kinds.get("boolean", 0))
     if not best:
-        return None
+        return ""
     if numbers == best:
         return "double" if kinds.get("double") or large > kinds.get("long", 0) else "long"
     return "string" if kinds.get("string") == best else "boolean"
 
 
-def arrays(columns: Mapping[str, list[Any]], fields: Mapping[str, str], rows: int) -> list[Any]:
+def arrays(columns: Columns, fields: Mapping[str, str], rows: int) -> list[Any]:
     """Arrow arrays of the fields, in their order; values of other types are null."""
     made = []
     for name, kind in fields.items():
-        values = columns.get(name)
-        if values is None:
+        column = columns.get(name)
+        if column is None:
             made.append(pa.nulls(rows, ARROW[kind]))
         else:
+            values = map(column.__getitem__, range(rows)) if isinstance(column, Sparse) else column
             made.append(pa.array(map(_FITTING[kind], values), ARROW[kind], size=rows))
     return made
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from perdure.errors import ConfigError
+from perdure.limits import OFFSET_MAX
 
 OPTIONS: Final[Mapping[str, str]] = {
     "startingOffsets": "earliest, latest (streams only), or an offset: the first one that is read",
@@ -52,6 +53,7 @@ ENDS: Final = ("until", "endingOffsets", "endingTimestamp")
 """Names by which the bounds of a read are given."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DIGITS_MAX: Final = 100
 _MILLISECONDS_MAX: Final = 253_402_300_799_999
 """The last one of the year 9999, beyond which there is no text for a moment."""
 
@@ -111,13 +113,8 @@ def in_our_words(given: Mapping[str, str]) -> dict[str, str]:
         end = _milliseconds("endingTimestamp", given["endingTimestamp"])
         put("until", _moment(end * 1_000 + 999), "endingTimestamp")
     if "maxOffsetsPerTrigger" in given:
-        most = given["maxOffsetsPerTrigger"]
-        if not most.isdecimal() or int(most) < 1:
-            raise ConfigError(
-                f"maxOffsetsPerTrigger: expected a whole number from 1, got {most!r}",
-                path="maxOffsetsPerTrigger",
-            )
-        put("maxRowsPerTrigger", most, "maxOffsetsPerTrigger")
+        most = whole_number("maxOffsetsPerTrigger", given["maxOffsetsPerTrigger"])
+        put("maxRowsPerTrigger", str(most), "maxOffsetsPerTrigger")
     if "failOnDataLoss" in given:
         words = {"true": "fail", "false": "skip"}
         word = words.get(given["failOnDataLoss"].lower())
@@ -129,6 +126,17 @@ def in_our_words(given: Mapping[str, str]) -> dict[str, str]:
     if "minPartitions" in given:
         found["minPartitions"] = given["minPartitions"]
     return found
+
+
+def whole_number(name: str, text: str) -> int:
+    """A count, from 1.
+
+    Raises:
+        ConfigError: it is none, or no offset would be as large.
+    """
+    if _is_number(text) and 1 <= int(text) <= OFFSET_MAX:
+        return int(text)
+    raise ConfigError(f"{name}: expected a whole number from 1, got {text[:40]!r}", path=name)
 
 
 def said_as(names: Sequence[str], given: Mapping[str, str]) -> str:
@@ -144,20 +152,25 @@ def _word(text: str) -> str:
 
 def _offset(name: str, text: str) -> str:
     """An offset."""
-    if text.isascii() and text.isdecimal():
+    if _is_number(text):
         return text
     words = "earliest, latest" if name == "startingOffsets" else LATEST
     raise ConfigError(
-        f"{name}: expected {words} or an offset, got {text!r}",
+        f"{name}: expected {words} or an offset, got {text[:40]!r}",
         path=name,
         hint="the column offset; the log is one, without topics and partitions as in Kafka's JSON",
     )
 
 
 def _milliseconds(name: str, text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) > _MILLISECONDS_MAX:
-        raise ConfigError(f"{name}: expected milliseconds since 1970, got {text!r}", path=name)
+    if not _is_number(text) or int(text) > _MILLISECONDS_MAX:
+        raise ConfigError(f"{name}: expected milliseconds since 1970, got {text[:40]!r}", path=name)
     return int(text)
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a whole number that Python takes: of more digits it reads none."""
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
 
 
 def _moment(at_us: int) -> str:

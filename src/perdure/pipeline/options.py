@@ -386,11 +386,7 @@ def _moment(name: str, text: str, now_us: int) -> int:
 
 def _count(given: Mapping[str, str], name: str, default: int) -> int:
     text = given.get(name)
-    if text is None:
-        return default
-    if not text.isdecimal() or int(text) < 1:
-        raise ConfigError(f"{name}: expected a whole number from 1, got {text!r}", path=name)
-    return int(text)
+    return default if text is None else kafka_options.whole_number(name, text)
 
 
 def _is_second(given: Mapping[str, str], name: str, words: tuple[str, str]) -> bool:

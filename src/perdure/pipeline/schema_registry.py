@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from typing import Final
 
 import msgspec
@@ -43,8 +44,10 @@ def fetcher(rule: Rule) -> Fetch:
             raise StorageUnavailable(
                 f"schema registry {rule.registry} answered {error.code}"
             ) from None
-        except (OSError, ValueError) as error:
-            raise StorageUnavailable(f"schema registry {rule.registry}: {error}") from None
+        except (OSError, HTTPException, ValueError) as error:
+            # Some of them have no text.
+            reason = str(error) or type(error).__name__
+            raise StorageUnavailable(f"schema registry {rule.registry}: {reason}") from None
         if answer.schemaType != "AVRO":
             raise KeyError(f"schema {number} is {answer.schemaType}, and Avro was declared")
         return answer.schema

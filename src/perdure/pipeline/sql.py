@@ -32,6 +32,9 @@ LOG: Final = "log"
 BATCH_ROWS: Final = 10_000
 
 
+_READS: Final = frozenset(("SELECT", "EXPLAIN", "CALL", "PRAGMA", "MULTI"))
+"""Types of statements that read, as DuckDB calls them; PIVOT is several."""
+
 _KEEP_LOG: Final = "create or replace temp table log as select * from log_reader"
 
 
@@ -97,7 +100,7 @@ class SqlSession:
             reader = result.to_arrow_reader(BATCH_ROWS)
         except duckdb.Error as error:
             raise QueryError(str(error).strip()) from None
-        return list(reader.schema.names), _rows(reader)
+        return _rows(reader)
 
     def _open(self, lake: Lake, state: ArchiveState | None) -> None:
         if state is None:
@@ -113,8 +116,8 @@ class SqlSession:
             result = connection.sql(text)
             if result is None:
                 return [], iter(())
-            found = result.to_arrow_table()
-        return list(found.schema.names), iter(found.to_pylist())
+            names, rows = _rows(result.to_arrow_reader(BATCH_ROWS))
+            return names, iter(list(rows))
 
     def _make_empty(self, connection: Any) -> None:
         """Our tables, without rows."""
@@ -132,6 +135,13 @@ class SqlSession:
             statements = planner.extract_statements(text)
             if len(statements) != 1:
                 raise QueryError("one statement at a time")
+            if statements[0].type.name not in _READS:
+                # It would change copies, and say so.
+                word = statements[0].type.name.replace("_", " ")
+                raise QueryError(f"{word}: a query reads, and changes nothing")
+            if statements[0].type.name == "MULTI":
+                # A plan is of its last part, and the first ones read as well.
+                return list(BY_NAME), {LOG, *self._specs}
             plan = planner.execute(f"explain (format json) {text}").fetchall()[0][1]
         columns: dict[str, None] = {}
         tables: set[str] = set()
@@ -208,12 +218,26 @@ def _make(connection: Any, name: str, schema: Any) -> None:
     connection.unregister("empty_table")
 
 
-def _rows(reader: Any) -> Iterator[dict[str, Any]]:
-    try:
-        for batch in reader:
-            yield from batch.to_pylist()
-    except duckdb.Error as error:
-        raise QueryError(str(error).strip()) from None
+def _rows(reader: Any) -> tuple[list[str], Iterator[dict[str, Any]]]:
+    """The columns of an answer, each with a name of its own, and its rows."""
+    names: list[str] = []
+    for name in reader.schema.names:
+        # As a join has them: ``topic``, and ``topic_1`` of the other table.
+        others = (f"{name}_{number}" for number in range(1, len(names) + 1))
+        names.append(name if name not in names else next(x for x in others if x not in names))
+
+    def rows() -> Iterator[dict[str, Any]]:
+        try:
+            for batch in reader:
+                columns = [column.to_pylist() for column in batch.columns]
+                for values in zip(*columns, strict=True):
+                    yield dict(zip(names, values, strict=True))
+        except duckdb.Error as error:
+            raise QueryError(str(error).strip()) from None
+        except (OverflowError, ValueError) as error:
+            raise QueryError(f"{error}: cast such moments to text") from None
+
+    return names, rows()
 
 
 def check_memory(text: str) -> str:

@@ -17,7 +17,13 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 
 from perdure.forwarders.route.job import Written, together
-from perdure.forwarders.route.rows import COLUMNS, OWED, match_batches, messages_of
+from perdure.forwarders.route.rows import (
+    BATCH_BYTES,
+    COLUMNS,
+    OWED,
+    match_batches,
+    messages_of,
+)
 from perdure.pipeline.schema import arrow_schema
 
 LEVEL = st.sampled_from(["", "a", "b", "$SYS", "ä"])
@@ -109,6 +115,20 @@ def test_messages_come_out_as_the_broker_has_them() -> None:
         ("q:device", 1, messages[0]),
         ("a:app-a", 2, messages[1]),
     ]
+
+
+def test_a_message_for_many_is_copied_a_few_at_a_time() -> None:
+    """All at once it was as many times in memory as it had targets."""
+    size = 1 << 20
+    row = dict.fromkeys(COLUMNS) | {"topic": "t", "payload": b"x" * size, "client_id": "c"}
+    row |= {"offset": 1, "qos": 1, "retain": False, "published_at": 1}
+    batch = pa.RecordBatch.from_pylist([row], schema=arrow_schema(COLUMNS))
+    routes = [Route(QUEUE, f"d{number:03}", "#") for number in range(100)]
+    found = []
+    for owed in match_batches(routes, [batch]):
+        assert owed.num_rows * size <= BATCH_BYTES
+        found += owed.column("target").to_pylist()
+    assert found == [f"q:d{number:03}" for number in range(100)]
 
 
 def test_routes_that_cannot_be_are_refused() -> None:

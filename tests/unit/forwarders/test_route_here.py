@@ -13,13 +13,15 @@ from perdure.model import Message
 from perdure.storage.redis.open import open_device_queue
 from perdure.storage.rocksdb import RocksDatabase
 from tests import servers
+from tests.support.database_servers import RedisServer
 from tests.support.staged import Staged
 from tests.unit.pipeline.logs import SECOND, START, open_log
 
 pytest.importorskip("pyarrow")
+from perdure.forwarders.route import here
 from perdure.forwarders.route.here import route_here
 from perdure.forwarders.route.job import RouteJob, Task, Written
-from perdure.forwarders.route.queue_writer import QueueSettings
+from perdure.forwarders.route.queue_writer import QueueSettings, may_lose
 from perdure.forwarders.route.targets import QUEUE, Route
 from perdure.pipeline.offsets import StreamPosition
 from perdure.pipeline.options import ReadOptions
@@ -94,6 +96,40 @@ def test_queues_have_their_part_once(tmp_path: Path, layout: str) -> None:
         "one": wanted({1}, 1, 2 * COUNT),
         "t {o": wanted({0, 1, 2, 3, 4}, 2, 2 * COUNT),
     }
+
+
+@pytest.mark.parametrize("limit", ["BYTES_MAX", "OWED_MAX"])
+def test_a_round_that_is_too_large_for_memory_is_made_smaller(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred thousand messages of any size, each for any number of queues, were one round."""
+    url, prefix = servers.redis().url, f"{servers.redis_prefix()}:"
+    monkeypatch.setattr(here, limit, 20)
+    routes = (Route(QUEUE, "one", "m/1", 1), Route(QUEUE, "t {o", "#"))
+    task = Task(routes, {}, "origin", QueueSettings(url, "tbmq", prefix))
+    told: list[StreamPosition] = []
+    with_log = open_log(tmp_path / "db")
+    fill(with_log, 0)
+    with_log.close()
+    options = ReadOptions(str(tmp_path / "db"))
+    job = RouteJob(options, task, execute=route_here, start=None, on_position=told.append)
+    has_more = True
+    while has_more:
+        _, has_more = job.run_round()
+    assert len(told) > 10
+    assert asyncio.run(queues(url, "tbmq", prefix)) == {
+        "one": wanted({1}, 1, COUNT),
+        "t {o": wanted({0, 1, 2, 3, 4}, 2, COUNT),
+    }
+
+
+@pytest.mark.parametrize(("fsync", "lost"), [("always", 0), ("everysec", 1)])
+def test_a_redis_that_may_lose_entries_is_told(fsync: str, lost: int) -> None:
+    with RedisServer(appendfsync=fsync) as server:
+        found = may_lose(QueueSettings(server.url))
+    assert len(found) == lost
+    with pytest.raises(StorageUnavailable):
+        may_lose(QueueSettings("redis://127.0.0.1:1"))
 
 
 async def queues(url: str, layout: str, prefix: str) -> dict[str, list[tuple[bytes, int]]]:

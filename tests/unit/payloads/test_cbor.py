@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.limits import CONTENT_DEPTH_MAX, PAYLOAD_VALUES_MAX
-from perdure.payloads.cbor import BIGNUM_BYTES_MAX, cbor
+from perdure.payloads.cbor import cbor
 from perdure.payloads.schemaless import Decoder, msgpack
 from perdure.payloads.sparkplug import sparkplug
-from perdure.payloads.values import Undecodable
+from perdure.payloads.values import BIGNUM_BYTES_MAX, Undecodable
 from tests.support.binary_payloads import cbor_of, field, varint
 
 
@@ -164,6 +164,7 @@ HURTING: list[tuple[Decoder, bytes]] = [
     (cbor, b"\xc1" * SIZE),
     (cbor, b"\x9f" * SIZE),
     (cbor, b"\x5f" + b"\x5f" * SIZE),
+    (cbor, b"\x5f" + b"\x40" * (PAYLOAD_VALUES_MAX + 1) + b"\xff"),
     (cbor, cbor_of([0] * PAYLOAD_VALUES_MAX)),
     (cbor, b"\xc2" + cbor_of(b"\x01" * (BIGNUM_BYTES_MAX + 1))),
     (cbor, shared_bomb()),

@@ -6,6 +6,7 @@ import io
 import json
 import struct
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perdure.limits import CONTENT_DEPTH_MAX
 from perdure.payloads import schemaless, schemas
 from perdure.payloads.cbor import cbor
 from perdure.payloads.sparkplug import sparkplug
@@ -70,6 +72,11 @@ def test_lines_of_csv() -> None:
     assert line(b"17; 21.5 ;true\r\n") == {"at": 17, "t": 21.5, "on": True}
     assert line(b'"x;y";;-2') == {"at": "x;y", "t": None, "on": -2}
     assert schemaless.csv_decoder((), ",")(b"1,a") == {"field_1": 1, "field_2": "a"}
+    # Python reads these as numbers, nobody else does.
+    assert schemaless.csv_decoder((), ",")(b"1_000,2_0.5") == {
+        "field_1": "1_000",
+        "field_2": "2_0.5",
+    }
     for payload in (b"1;2", b"1;2;3\n4;5;6", b"\xff;1;2", b""):
         with pytest.raises(Undecodable):
             line(payload)
@@ -292,6 +299,86 @@ def test_a_schema_that_the_registry_does_not_have_is_asked_for_once() -> None:
         with pytest.raises(Undecodable):
             decoder(b"\x00" + number.to_bytes(4) + b"x")
     assert asked == [7, 8]
+
+
+NODE = {"type": "record", "name": "a.N", "fields": [{"name": "n", "type": ["null", "N"]}]}
+TREE = {
+    "type": "record",
+    "name": "T",
+    "fields": [{"name": "k", "type": {"type": "array", "items": "T"}}],
+}
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2}
+
+
+@pytest.mark.parametrize("schema", [NODE, TREE])
+def test_how_deep_avro_goes_into_a_type_that_holds_itself(schema: object) -> None:
+    """The library went on until the stack was full, which ended the process."""
+    pytest.importorskip("fastavro")
+    decoder = schemas.avro_decoder(json.dumps(schema))
+    with pytest.raises(Undecodable):
+        decoder(b"\x02" * 1_000_000)
+    if schema is NODE:
+        assert decoder(b"\x02\x02\x00") == {"n": {"n": {"n": None}}}
+    else:
+        assert decoder(b"\x02\x00\x00") == {"k": [{"k": []}]}
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        "null",
+        {"type": "null"},
+        {"type": "fixed", "name": "F", "size": 0},
+        {"type": "record", "name": "R", "fields": []},
+        {"type": "record", "name": "R", "fields": [{"name": "a", "type": "null"}]},
+    ],
+)
+def test_an_avro_array_of_nothing_is_no_schema_here(items: object) -> None:
+    """Ten bytes could say that there are 2**60 of them."""
+    pytest.importorskip("fastavro")
+    schema = {"type": "map", "values": {"type": "array", "items": items}}
+    with pytest.raises(ValueError, match="take no bytes"):
+        schemas.avro_decoder(json.dumps(schema))
+
+
+@pytest.mark.parametrize("items", ["int", ["null"], {"type": "array", "items": "int"}])
+def test_an_avro_array_of_something_is(items: object) -> None:
+    pytest.importorskip("fastavro")
+    decoder = schemas.avro_decoder(json.dumps({"type": "array", "items": items}))
+    assert decoder(b"\x00") == []
+    with pytest.raises(Undecodable):
+        decoder(b"\xfe" * 8 + b"\x7f\x00")
+
+
+def test_a_decimal_of_avro_is_a_number_of_bounded_length() -> None:
+    """Digits take the square of their number: 4 MB took minutes."""
+    fastavro = pytest.importorskip("fastavro")
+    schema = {"type": "record", "name": "R", "fields": [{"name": "d", "type": DECIMAL}]}
+    decoder = schemas.avro_decoder(json.dumps(schema))
+    for value in ("12.34", "-0.01", "0", "123456789012345678.90"):
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), {"d": Decimal(value)})
+        assert decoder(stream.getvalue()) == {"d": float(value)}
+    for size in (b"\xd0\x0f", b"\xd2\x0f"):  # 1,000 and 1,001 bytes
+        with pytest.raises(Undecodable):
+            decoder(size + b"\x7f" * (1000 + (size != b"\xd0\x0f")))
+
+
+def test_json_is_read_as_deep_by_all_who_call() -> None:
+    """What was read near Python's own bound could not be written again, a few calls deeper."""
+    for begin, end in ((b"[", b"]"), (b'{"a":', b"}")):
+        for depth, read in (
+            (CONTENT_DEPTH_MAX, True),
+            (CONTENT_DEPTH_MAX + 1, False),
+            (990, False),
+        ):
+            payload = begin * (depth - 1) + begin[:1] + end[:1] + end * (depth - 1)
+            if read:
+                schemaless.json(payload)
+                continue
+            with pytest.raises(Undecodable):
+                schemaless.json(payload)
+    assert schemaless.json(b"[" + b"[]," * 200 + b"1]")
 
 
 @settings(max_examples=150)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -12,15 +14,28 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow")
 import pyarrow as pa
 
+from perdure.payloads import schemaless
+from perdure.payloads.values import Undecodable
 from perdure.pipeline import fields
 from perdure.pipeline.fields import FIELDS_MAX
 
 RESERVED = frozenset({"topic", "offset"})
 
 
+def look(payloads: list[bytes]) -> fields.Columns:
+    """The fields of JSON payloads; what is none has none."""
+
+    def value(payload: bytes) -> object:
+        with contextlib.suppress(Undecodable):
+            return schemaless.json(payload)
+        return None
+
+    return fields.look_at([value(payload) for payload in payloads], RESERVED)
+
+
 def made(payloads: list[bytes], known: dict[str, str] | None = None) -> dict[str, list[Any]]:
     """The columns of payloads, in a table that grows with them."""
-    columns = fields.look(pa.array(payloads, pa.binary()), RESERVED)
+    columns = look(payloads)
     grown = fields.grown(known or {}, fields.count(columns))
     found = fields.arrays(columns, grown, len(payloads))
     assert [each.type for each in found] == [each.type for each in fields.schema_fields(grown)]
@@ -92,7 +107,7 @@ def test_whole_numbers_become_double_when_one_is_not() -> None:
 def test_a_number_beyond_64_bits_takes_nothing_from_the_others() -> None:
     others = [b"9007199254740993", b"7"]
     assert made([*others, b"1" + b"0" * 20]) == {"value": [2**53 + 1, 7, None]}
-    columns = fields.look(pa.array([b"1" + b"0" * 20], pa.binary()), RESERVED)
+    columns = look([b"1" + b"0" * 20])
     seen = fields.count(columns)
     assert fields.grown({"value": "long"}, seen) == {"value": "long"}
     assert fields.misfits(seen, {"value": "long"}) == 1
@@ -118,7 +133,7 @@ def test_what_a_schema_declares_is_changed_by_a_later_schema_alone() -> None:
 
 
 def test_values_without_a_column_are_counted() -> None:
-    columns = fields.look(pa.array([b'{"a": "x", "b": 1, "c": 1}'], pa.binary()), RESERVED)
+    columns = look([b'{"a": "x", "b": 1, "c": 1}'])
     seen = fields.count(columns)
     assert fields.misfits(seen, {"a": "long", "b": "double"}) == 2
     assert fields.total([seen, seen, {}])["a"] == {"string": 2}
@@ -150,11 +165,8 @@ _values = st.recursive(
     st.lists(_values.map(lambda value: json.dumps(value).encode()), max_size=8), st.integers(0, 8)
 )
 def test_where_payloads_are_cut_does_not_matter(payloads: list[bytes], cut: int) -> None:
-    whole = fields.look(pa.array(payloads, pa.binary()), RESERVED)
-    parts = [
-        fields.look(pa.array(part, pa.binary()), RESERVED)
-        for part in (payloads[:cut], payloads[cut:])
-    ]
+    whole = look(payloads)
+    parts = [look(part) for part in (payloads[:cut], payloads[cut:])]
     seen = fields.total(map(fields.count, parts))
     assert seen == fields.count(whole)
     grown = fields.grown({}, seen)
@@ -168,3 +180,40 @@ def test_where_payloads_are_cut_does_not_matter(payloads: list[bytes], cut: int)
     total = sum(number for kinds in seen.values() for number in kinds.values())
     # Numbers beyond what a double holds have no place; nothing else is lost uncounted.
     assert stored <= total - fields.misfits(seen, grown)
+
+
+def test_names_that_are_data_take_no_memory_for_rows_without_them() -> None:
+    """A list for each of them, with a place for each row, would be 128 MiB."""
+    payloads = [json.dumps({f"k{row}": row, "t": row}).encode() for row in range(4096)]
+    tracemalloc.start()
+    try:
+        columns = look(payloads)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 32 << 20
+    seen = fields.count(columns)
+    assert len(seen) == 4097
+    # A field that is looked for has its values, whatever came before it.
+    known = {"t": "long", "k0": "long", "k4095": "long"}
+    t, first, last = fields.arrays(columns, known, 4096)
+    assert t.to_pylist() == list(range(4096))
+    assert (first[0].as_py(), last[4095].as_py()) == (0, 4095)
+    assert (first.null_count, last.null_count) == (4095, 4095)
+
+
+def test_rare_names_are_counted_together() -> None:
+    seen: fields.Seen = {f"k{n}": {"long": 1} for n in range(fields.SEEN_MAX)}
+    seen |= {"often": {"double": 9}, "there": {"string": 1}, fields.UNDECODED: {"payload": 2}}
+    total = sum(sum(kinds.values()) for kinds in seen.values())
+    less = fields.bounded(seen, {"there"})
+    assert len(less) <= fields.SEEN_MAX
+    assert (less["often"], less["there"]) == ({"double": 9}, {"string": 1})
+    assert sum(sum(kinds.values()) for kinds in less.values()) == total
+    grown = fields.grown({"there": "string"}, less)
+    assert len(grown) == FIELDS_MAX
+    assert grown["often"] == "double"
+    # All that has no column is counted.
+    stored = 1 + 9 + (len(grown) - 2)
+    assert fields.misfits(less, grown) == total - stored
+    assert fields.bounded(less, {"there"}) is less

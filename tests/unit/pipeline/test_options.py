@@ -257,6 +257,15 @@ def test_a_millisecond_has_all_its_microseconds(first_ms: int) -> None:
         ({"failOnDataLoss": "no"}, "true or false"),
         ({"failOnDataLoss": "true", "onDataLoss": "skip"}, "both onDataLoss"),
         ({"minPartitions": "0"}, "whole number"),
+        # Python reads no number of so many digits, and says so in words of its own.
+        *(
+            ({name: "9" * 5000}, f"{name}: expected .* got '9{{40}}'")
+            for name in (
+                *("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
+                *("maxOffsetsPerTrigger", "maxRowsPerTrigger", "minPartitions", "rowsPerPartition"),
+            )
+        ),
+        ({"maxOffsetsPerTrigger": str(2**63)}, "whole number"),
         ({"subscribe": "a"}, "Kafka source"),
         ({"startingOffsetsByTimestampStrategy": "latest"}, "Kafka source"),
         ({"fetchOffset.numRetries": "3"}, "Kafka source"),

@@ -129,6 +129,68 @@ def test_the_command(
     assert {row["topic"] for row in json.loads(capsys.readouterr().out)} == {"a"}
 
 
+def test_columns_of_one_name_and_moments_that_no_calendar_has(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
+    """The last of them was the value of all; the moment was an internal error."""
+    append(database, ["a"], at=START)
+    session = SqlSession(ReadOptions(str(tmp_path / "db")), None)
+    assert ask(session, "select 1 as a, 2 as a, 3 as a_1, 4 as a") == [
+        {"a": 1, "a_1": 2, "a_1_1": 3, "a_2": 4}
+    ]
+    assert ask(session, "select topic, qos as topic from log") == [{"topic": "a", "topic_1": 1}]
+    for source in ("", " from log"):
+        with pytest.raises(QueryError, match="cast such moments to text"):
+            ask(session, f"select 'infinity'::timestamp as t{source}")
+    session.close()
+
+
+def test_what_neither_log_nor_archive_has(
+    database: RocksDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The way out that was named was no option of the command."""
+    where = ["--data", str(tmp_path / "db"), "--to", str(tmp_path / "to")]
+    archive = ["pipeline", "archive", "--once", "--format", "parquet", *where]
+    for number in range(3):
+        append(database, ["a"], at=START + 2 * number * SECOND)
+        if number == 0:
+            assert run(archive) == ExitCode.OK
+        database.rotate(START + (2 * number + 1) * SECOND)
+    database.drop_generation(1)
+    database.drop_generation(2)
+    capsys.readouterr()
+    query = ["sql", "select count(*) as n from log", *where, "--json"]
+    assert run(query) == ExitCode.CONFIG
+    assert "was dropped" in capsys.readouterr().err
+    assert run([*query, "--missing", "skip"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out) == [{"n": 2}]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "delete from log",
+        "insert into log select * from log",
+        "drop table log",
+        "create table other as select topic from log",
+        "create view other as select topic from log",
+        "alter table log drop column topic",
+        "begin",
+    ],
+)
+def test_a_query_changes_nothing_and_says_so(
+    database: RocksDatabase, tmp_path: Path, query: str
+) -> None:
+    """Copies were changed, and "20000 rows deleted" was the answer."""
+    append(database, ["a"], at=START)
+    session = SqlSession(ReadOptions(str(tmp_path / "db")), None)
+    with pytest.raises(QueryError, match="changes nothing"):
+        ask(session, query)
+    assert ask(session, "from log select topic") == [{"topic": "a"}]
+    assert ask(session, "pivot log on topic using count(*) group by qos")[0]["a"] == 1
+    session.close()
+
+
 @pytest.mark.parametrize(
     "query",
     [

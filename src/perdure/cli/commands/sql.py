@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from perdure.cli.archive_place import archive_lake
+from perdure.cli.archive_place import archive_lake, missing_option
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
 from perdure.cli.pipeline_options import From, log_options, opened_log, read_options
@@ -27,6 +27,7 @@ from perdure.errors import ConfigError
 @click.option(
     "--to", default="", metavar="PLACE", help="Of the archive; else pipeline.tables.place."
 )
+@missing_option
 @click.option("--memory", default="2GB", show_default=True, help="Before temporary files are used.")
 @output_options
 def command(
@@ -36,6 +37,7 @@ def command(
     since: str | None,
     until: str | None,
     to: str,
+    missing: str,
     memory: str,
     out: Output,
 ) -> None:
@@ -64,7 +66,7 @@ def command(
         from perdure.pipeline.archive_state import load_state
 
         if load_state(lake.place, lake.store) is not None:
-            options = _with_archive(options, lake)
+            options = _with_archive(options, lake, skips=missing == "skip")
     with opened_log(options):
         pass  # It can be read.
     session = SqlSession(options, lake, memory=check_memory(memory))
@@ -81,11 +83,11 @@ def command(
         session.close()
 
 
-def _with_archive(options: Any, lake: Any) -> Any:
+def _with_archive(options: Any, lake: Any, *, skips: bool) -> Any:
     """Options that read what came before the log from the archive."""
     import msgspec
 
-    return msgspec.structs.replace(options, catalog=lake.place, lake=lake)
+    return msgspec.structs.replace(options, catalog=lake.place, lake=lake, skip_missing=skips)
 
 
 def _plain_rows(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:

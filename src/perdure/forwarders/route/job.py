@@ -78,8 +78,13 @@ class Written(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class TooLarge(Exception):
+    """A round has more than is to be in memory at once; nothing of it was written."""
+
+
 Execute: TypeAlias = Callable[[ReadOptions, Task], list[Written]]
-"""Reads the range of the options, matches, and runs ``write_batches`` on each target's rows."""
+"""Reads the range of the options, matches, and runs ``write_batches`` on each target's rows. May
+raise ``TooLarge`` for more than one message."""
 
 
 def write_batches(task: Task, batches: Iterable[Any]) -> Iterator[Any]:
@@ -183,7 +188,7 @@ class RouteJob:
         on_position: Callable[[StreamPosition], None],
         rows_per_round: int = ROWS_PER_ROUND,
     ) -> None:
-        self._rows_per_round = rows_per_round
+        self._rows_per_round = self._rows = rows_per_round
         self._options = options
         self._task = task
         self._execute = execute
@@ -206,14 +211,18 @@ class RouteJob:
                 generation = max(1, oldest.generation - 1) if is_old else start.generation
                 start = offsets.position(files.database_id, generation, self._start)
             offsets.check(files, start, self._options)
-            end = offsets.latest(
-                files, start, self._options, rows_max=self._rows_per_round, cap=OFFSET_MAX
-            )
+            end = offsets.latest(files, start, self._options, rows_max=self._rows, cap=OFFSET_MAX)
             newest = files.newest()
         if end.offset <= start.offset:
             return [], False
         span = self._options.between(start.offset, end.offset)
-        found = self._execute(msgspec.structs.replace(span, whole=True), self._task)
+        try:
+            found = self._execute(msgspec.structs.replace(span, whole=True), self._task)
+        except TooLarge:
+            self._rows = max(self._rows // 2, 1)
+            return [], True
+        # Slowly, because a round that is too large was read in vain.
+        self._rows = min(self._rows + self._rows // 8 + 1, self._rows_per_round)
         failed = [each for each in found if each.error]
         if failed:
             names = ", ".join(sorted({each.target or "queues" for each in failed}))

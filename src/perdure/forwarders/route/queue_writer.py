@@ -13,6 +13,7 @@ import msgspec
 from perdure.errors import StorageError, TargetUnavailable
 from perdure.model import Message
 from perdure.storage.device_queue import DEFAULT_TTL_S, DeviceQueue, NewEntry
+from perdure.storage.redis import RedisClient, durability, parse_url
 from perdure.storage.redis.open import open_device_queue
 
 BATCH: Final = 1000
@@ -36,6 +37,25 @@ class QueueSettings(msgspec.Struct, frozen=True):
     layout: Literal["compact", "tbmq"] = "tbmq"
     prefix: str | None = None
     limit: int = LIMIT
+
+
+def may_lose(settings: QueueSettings) -> list[str]:
+    """Why the servers may lose entries that they have taken, a sentence for each reason. What is
+    lost there is not written again: the job is past it.
+
+    Raises:
+        ConfigError: the settings cannot be used.
+        StorageUnavailable: Redis does not answer.
+    """
+
+    async def look() -> list[str]:
+        client = await RedisClient.connect(parse_url(settings.url))
+        try:
+            return (await durability.look(client))[0]
+        finally:
+            await client.close()
+
+    return asyncio.run(look())
 
 
 @final

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from perdure.forwarders.route.targets import Matcher, Owed, Route
 from perdure.model import Message
@@ -34,30 +35,54 @@ OWED_DDL: Final = f"{ddl(COLUMNS)}, target string, granted tinyint"
 OWED: Final = pa.schema([*arrow_schema(COLUMNS), ("target", pa.string()), ("granted", pa.int8())])
 
 
+BATCH_BYTES: Final = 8 * 1024 * 1024
+"""Of rows that are made at a time, about: a message may be for any number of targets."""
+_ROW_BYTES: Final = 100
+"""Of a row beside its payload, about."""
+
+
 def match_batches(routes: Sequence[Route], batches: Iterable[Any]) -> Iterator[Any]:
-    """A row for each message and each of its targets; the body of a task.
+    """A row for each message and each of its targets; the body of a task."""
+    matcher = Matcher(routes)
+    for batch in batches:
+        rows, owed = matched(matcher, batch)
+        yield from owed_batches(batch, rows, owed)
+
+
+def matched(matcher: Matcher, batch: Any) -> tuple[list[int], list[Owed]]:
+    """Rows of a batch, ascending, and whom each is for.
 
     Messages of QoS 0 are nobody's: they are in the log for other reasons, if they are.
     """
-    matcher = Matcher(routes)
-    for batch in batches:
-        rows: list[int] = []
-        owed: list[Owed] = []
-        topics = batch.column("topic").to_pylist()
-        for row, (topic, qos) in enumerate(
-            zip(topics, batch.column("qos").to_pylist(), strict=True)
-        ):
-            if qos:
-                found = matcher.match(topic)
-                rows += [row] * len(found)
-                owed += found
-        taken = batch.select(list(COLUMNS)).take(pa.array(rows, pa.int64()))
-        columns = [
-            *taken.columns,
-            pa.array([each.key for each in owed], pa.string()),
-            pa.array([each.qos for each in owed], pa.int8()),
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=OWED)
+    rows: list[int] = []
+    owed: list[Owed] = []
+    pairs = zip(batch.column("topic").to_pylist(), batch.column("qos").to_pylist(), strict=True)
+    for row, (topic, qos) in enumerate(pairs):
+        if qos:
+            found = matcher.match(topic)
+            rows += [row] * len(found)
+            owed += found
+    return rows, owed
+
+
+def owed_batches(messages: Any, rows: Sequence[int], owed: Sequence[Owed]) -> Iterator[Any]:
+    """Rows of a batch of messages, with whom each is for, in batches of ``BATCH_BYTES``."""
+    sizes = pc.binary_length(messages.column("payload")).to_pylist()
+    begin = size = 0
+    for end, row in enumerate(rows, 1):
+        size += sizes[row] + _ROW_BYTES
+        if size >= BATCH_BYTES or end == len(rows):
+            yield _batch(messages, rows[begin:end], owed[begin:end])
+            begin, size = end, 0
+
+
+def _batch(messages: Any, rows: Sequence[int], owed: Sequence[Owed]) -> Any:
+    columns = [
+        *messages.select(list(COLUMNS)).take(pa.array(rows, pa.int64())).columns,
+        pa.array([each.key for each in owed], pa.string()),
+        pa.array([each.qos for each in owed], pa.int8()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=OWED)
 
 
 def messages_of(batch: Any) -> Iterator[tuple[str, int, Message]]:

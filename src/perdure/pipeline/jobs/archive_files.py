@@ -216,7 +216,7 @@ class TableWriter:
             self._write(partition, own)
 
     def _write(self, partition: str, rows: Any) -> None:
-        columns: dict[str, list[Any]] = {}
+        columns: fields.Columns = {}
         seen: Seen = {}
         if self._spec.has_fields and self._decodes:
             decoded, failed = self._reader.read(rows)
@@ -242,7 +242,7 @@ class TableWriter:
             arrays += fields.arrays(columns, self._fields, rows.num_rows)
         else:
             arrays += fields.kept(rows, self._fields)
-        file.write(arrays, seen)
+        file.write(arrays, seen, self._fields)
 
     def close(self) -> list[Written]:
         """End the last files.
@@ -278,7 +278,7 @@ class _File:
         self._first = self._last = 0
         self.seen: Seen = {}
 
-    def write(self, arrays: list[Any], seen: Seen) -> None:
+    def write(self, arrays: list[Any], seen: Seen, known: Fields) -> None:
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         with self._store.errors(self._path):
             self._writer.write_batch(batch)
@@ -286,7 +286,7 @@ class _File:
         self._first = min(self._first, bounds["min"]) if self._rows else bounds["min"]
         self._last = max(self._last, bounds["max"])
         self._rows += batch.num_rows
-        self.seen = fields.add(self.seen, seen)
+        self.seen = fields.bounded(fields.add(self.seen, seen), known)
 
     def close(self, table: str, partition: str) -> DataFile:
         with self._store.errors(self._path):

@@ -95,10 +95,12 @@ class Replay:
                 )
             begin = offsets.initial(index, options)
             newest = index.newest()
+            # Retention may have dropped all that there was: then the archive has it.
+            last = newest.offset if newest else index.generations()[0].since_offset - 1
         self._position = begin
         if after_offset > begin.offset:
             self._position = offsets.position(self.database, begin.generation, after_offset)
-        self._end = min(options.reach(newest.offset), newest.offset) if newest else begin.offset
+        self._end = min(options.reach(last), last)
         self._rows_max = ROUND_ROWS_MIN
 
     @property

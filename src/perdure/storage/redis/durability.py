@@ -61,19 +61,13 @@ def advice(settings: Mapping[str, str]) -> list[str]:
     return []
 
 
-async def check(client: RedisClient, policy: Policy, *, compact: bool = True) -> list[str]:
-    """Look at the settings of every server; returns what may be lost, and what costs memory.
+async def look(client: RedisClient, *, compact: bool = True) -> tuple[list[str], list[str]]:
+    """Look at the settings of every server: what may be lost, and what costs memory.
 
     Args:
         client: connected.
-        policy: ``refuse`` refuses what may be lost, never what only costs memory.
         compact: whether the layout is ``compact``, whose memory depends on the settings.
-
-    Raises:
-        ConfigError: something may be lost, or it cannot be found out, and the policy is to refuse.
     """
-    if policy == "ignore":
-        return []
     lost: dict[str, None] = {}
     costs: dict[str, None] = {}
     for reply in await client.on_masters(_SETTINGS):
@@ -85,6 +79,23 @@ async def check(client: RedisClient, policy: Policy, *, compact: bool = True) ->
         lost.update(dict.fromkeys(gaps(settings)))
         if compact:
             costs.update(dict.fromkeys(advice(settings)))
+    return list(lost), list(costs)
+
+
+async def check(client: RedisClient, policy: Policy, *, compact: bool = True) -> list[str]:
+    """Tell what ``look`` finds to the log; returns all of it.
+
+    Args:
+        client: connected.
+        policy: ``refuse`` refuses what may be lost, never what only costs memory.
+        compact: see ``look``.
+
+    Raises:
+        ConfigError: something may be lost, or it cannot be found out, and the policy is to refuse.
+    """
+    if policy == "ignore":
+        return []
+    lost, costs = await look(client, compact=compact)
     if lost and policy == "refuse":
         raise ConfigError(
             f"Redis may lose what it has acknowledged: {'; '.join(lost)}",

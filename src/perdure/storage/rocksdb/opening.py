@@ -21,7 +21,9 @@ from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.directory import manifest_stamp
 from perdure.storage.rocksdb.engine import META, STATE, Engine, Operations
 from perdure.storage.rocksdb.generations import Generations
+from perdure.storage.rocksdb.skipping import SkippingEngine
 from perdure.storage.rocksdb.status import named
+from perdure.storage.rocksdb.synced import Claim, read_synced
 
 FORMAT: Final = 2
 """Version of the database as a whole; layouts and records have their own.
@@ -52,6 +54,8 @@ _format_decoder = msgspec.msgpack.Decoder(DatabaseFormat)
 
 class _Opened(Protocol):
     def close(self) -> None: ...
+
+    def tables(self) -> tuple[Engine, Generations]: ...
 
 
 _Database = TypeVar("_Database", bound=_Opened)
@@ -147,12 +151,19 @@ def open_beside(
     """Open read-only what a broker may be writing.
 
     RocksDB reads the list of table files first and the write-ahead logs after it. What the
-    broker flushes in between is in neither: such a view has holes, and is not used.
+    broker flushes in between is in neither: such a view has holes, and is not used. Nor is one that
+    ends before what had been synced when it was opened: RocksDB drops, without a word, what follows
+    the first record of a log that it cannot read. What the last sync covered may be missing, as at
+    a start (``survey``).
 
     Args:
         path: the data directory.
         config: sizes.
         open_once: opens what is there now.
+
+    Raises:
+        StorageUnavailable: there is nothing, or it changes too fast.
+        StorageCorrupt: it lacks what was synced.
     """
     if not (path / "CURRENT").exists():
         raise StorageUnavailable(f"{path} holds no database")
@@ -160,6 +171,7 @@ def open_beside(
     config = msgspec.structs.replace(config, max_open_files=-1)
     for _ in range(_OPEN_ATTEMPTS):
         stamp = manifest_stamp(path)
+        claim = read_synced(path).claim
         try:
             database = open_once(config)
         except StorageError as error:
@@ -167,8 +179,22 @@ def open_beside(
                 raise named(error, path) from error
             continue
         if manifest_stamp(path) == stamp:
-            return database
+            lacks = 0 if claim is None else _lacks(database.tables()[0], claim)
+            if not lacks:
+                return database
+            database.close()
+            raise StorageCorrupt(
+                f"{path}: {lacks} writes that were synced cannot be read",
+                hint="perdure storage check tells where the damage is",
+            )
         database.close()
     raise StorageUnavailable(
         f"{path} changes too fast to be read", hint="try again when the broker has less to do"
     )
+
+
+def _lacks(engine: Engine, claim: Claim) -> int:
+    """How many writes a view lacks that were synced before the last sync; 0 = none."""
+    reached = engine.sequence()
+    looks_for_damage = isinstance(engine, SkippingEngine)
+    return 0 if looks_for_damage or reached >= claim.previous else claim.sequence - reached

@@ -26,6 +26,9 @@ pytest.importorskip("deltalake")
 from perdure.pipeline import session, spark_jobs
 from perdure.pipeline.jobs import stats as stats_job
 from perdure.pipeline.jobs.archive import execute_here
+from perdure.pipeline.lake.stores import LOCAL
+from perdure.pipeline.service.state import save_run
+from perdure.storage.pipeline_runs import RunState
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -151,6 +154,27 @@ def test_what_was_dropped_is_told(
     assert run([*status, "--forget", "lake"]) == ExitCode.OK
     assert run([*status, "--forget", "lake"]) == ExitCode.NOT_FOUND
     assert run([*status, "--place", "x"]) == ExitCode.USAGE
+
+
+def test_status_says_nothing_of_what_is_not_known(
+    database: RocksDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said -0.000001 seconds."""
+    to = tmp_path / "to"
+    to.mkdir()
+    command = ["pipeline", "status", "--data", str(tmp_path / "db")]
+    command += ["--set", f"pipeline.tables.place={to}", "--set", "pipeline.tables.format=parquet"]
+    for state, messages, seconds in (
+        (RunState(holder="h"), None, None),
+        (RunState(holder="h", behind_us=2_500_000, behind_messages=7), "7", 2.5),
+    ):
+        save_run(str(to), LOCAL, state)
+        assert run(command) == ExitCode.OK
+        told = dict(
+            line.split("\t", 1) for line in capsys.readouterr().out.splitlines() if "\t" in line
+        )
+        assert told["behind_messages"] == (messages or "")
+        assert told["behind_s"] == ("" if seconds is None else str(seconds))
 
 
 def test_status_says_that_it_may_not_list_the_cursors(

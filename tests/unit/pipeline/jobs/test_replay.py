@@ -77,6 +77,17 @@ def test_it_goes_on_and_narrows(database: RocksDatabase, tmp_path: Path) -> None
         Replay(options_of(tmp_path), database="another")
 
 
+def test_a_log_that_retention_has_emptied(database: RocksDatabase, tmp_path: Path) -> None:
+    """It ended at once, without a message and without a word."""
+    written = grow(database, 0) + grow(database, 1)
+    archive(tmp_path, database)
+    for generation in (1, 2):
+        database.drop_generation(generation)
+    assert all_of(Replay(options_of(tmp_path))) == [message.offset for message in written]
+    until = options_of(tmp_path, until=str(written[10].offset))
+    assert all_of(Replay(until)) == [message.offset for message in written[:11]]
+
+
 def test_what_is_missing_ends_it(database: RocksDatabase, tmp_path: Path) -> None:
     first = grow(database, 0)
     archive(tmp_path, database)
