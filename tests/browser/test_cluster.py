@@ -128,7 +128,7 @@ def test_the_overview_is_of_any_node_or_of_all(scene: Scene, page: Any) -> None:
     page.wait_for_url("**/ui/?node=*")
     assert connected_to(page) == 4
     wait_until(lambda: legend.nth(1).inner_text() == "4")
-    rows = page.locator("#numbers tbody tr")
+    rows = page.locator("[aria-labelledby=each] tbody tr")
     assert [row.locator("th").inner_text().split()[0] for row in rows.all()] == ["n1", "n2"]
     rows.nth(1).get_by_role("link", name="n2").click()
     page.wait_for_url("**/ui/?node=n2")
@@ -153,7 +153,7 @@ def test_a_node_that_died_is_seen_with_its_last_numbers(scene: Scene, page: Any)
         assert row["as_of"] is not None
         page.goto(f"{scene.url}/ui/?node=*")
         assert page.locator(".verdict").inner_text() == "Everything acknowledged is kept."
-        assert "expelled" in page.locator("#numbers tbody").inner_text()
+        assert "expelled" in page.locator("[aria-labelledby=each] tbody").inner_text()
     finally:
         second.start()
 

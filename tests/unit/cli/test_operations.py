@@ -24,7 +24,6 @@ GENERIC: Final = {
     "sessions.kick_all": "`sessions kick` takes one; several by `perdure api`",
     "sessions.discard_all": "`sessions discard` takes several",
     "config.schema": "`config schema` prints the same, without a broker",
-    "config.show": "`config show` reads the file; what is in force by `perdure api`",
     "config.patch": "`perdure api config.patch`",
     "config.reload": "SIGHUP, or `perdure api config.reload`",
     "log_level.show": "`perdure api`",
