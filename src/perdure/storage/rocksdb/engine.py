@@ -66,6 +66,11 @@ _OPENING_THREADS_MAX: Final = 16
 _METADATA_BLOCK_BYTES: Final = 4096
 """A part of an index or a filter."""
 
+_TABLE_FILE_BYTES: Final = 16 * 1024 * 1024
+"""A table file that a merge begins the next one after. It is synced as a whole when it is written,
+and every sync of the log waits behind that: 130 ms for 64 MiB on a disk with 500 MB/s. RocksDB can
+write to the disk bit by bit (``bytes_per_sync``), but not as it is built here."""
+
 _INFO_LOG_BYTES_MAX: Final = 1024 * 1024
 _INFO_LOG_COUNT: Final = 3
 _MANIFEST_BYTES: Final = 64 * 1024
@@ -374,6 +379,7 @@ class Engine:
         # compressed.
         options.set_compression_per_level([none, none, lz4, lz4, lz4, lz4, lz4])
         options.set_level_compaction_dynamic_level_bytes(False)
+        options.set_target_file_size_base(_TABLE_FILE_BYTES)
         return options
 
 
