@@ -58,10 +58,6 @@ SEARCH_TURNS: Final = 256
 MANY_SESSIONS: Final = 16
 """Sessions that one message goes to, before which it pays to ask whether the sync has finished."""
 
-LONG_US: Final = 2_000
-"""Time to write and hand out after which it pays, too: many disks have synced by then, and who waits
-for that would wait for another turn as long as this one."""
-
 
 class Flushed:
     """Who gathers bytes in a turn, to be written once at its end."""
@@ -249,8 +245,7 @@ class CommitPipeline(CommitListener):
         else:
             count, begun_us = self._taken_count(), self._committer.clock.monotonic_us()
             self._commit()
-            is_long = self._committer.clock.monotonic_us() - begun_us >= LONG_US
-            self._finish(polls=not self._committer.pacer.spaced, is_long=is_long)
+            self._finish(polls=not self._committer.pacer.spaced)
             elapsed_us = self._committer.clock.monotonic_us() - begun_us
             self.turn_budget.handed_out(count, dispatcher.work, elapsed_us)
             dispatcher.work = 0
@@ -305,13 +300,11 @@ class CommitPipeline(CommitListener):
                     continue
                 break
 
-    def _finish(self, *, polls: bool = False, is_long: bool = False) -> None:
+    def _finish(self, *, polls: bool = False) -> None:
         """Sync if it is time, and send.
 
         Args:
-            polls: what a sync has done may be answered before the others are sent to, if these are
-                many.
-            is_long: it may in any case.
+            polls: what a sync has done may be answered before the others are sent to.
         """
         dispatcher = self.dispatcher
         assert dispatcher is not None
@@ -323,8 +316,7 @@ class CommitPipeline(CommitListener):
         widest = dispatcher.widest
         dispatcher.widest = 0
         senders = self._senders
-        is_long = is_long or (polls and widest >= MANY_SESSIONS)
-        if is_long and self._scheduler.poll_finished():
+        if polls and widest >= MANY_SESSIONS and self._scheduler.poll_finished():
             senders = senders[before:] + senders[:before]
         self._senders = []
         for sender in senders:
