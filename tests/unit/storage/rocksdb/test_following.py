@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import threading
@@ -309,8 +310,10 @@ def test_files_that_are_gone_are_let_go_at_the_next_look(log: Log) -> None:
 
 def _held(path: Path) -> list[str]:
     """Table files that this process has open to read beside the broker's own."""
-    links = [each for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
-    names = [str(each.readlink()) for each in links]
+    names = []
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile, as that of the listing is
+            names.append(str(each.readlink()))
     inside = [name for name in names if name.startswith(str(path))]
     return [name for name in inside if "MANIFEST" in name or "deleted" in name][1:]
 
