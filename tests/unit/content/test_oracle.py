@@ -171,8 +171,12 @@ def test_the_same_document_in_each_format(wanted: dict[str, Any], document: Any)
     FILTERS,
     st.dictionaries(
         st.sampled_from(NAMES),
+        # Sparkplug has no moments, and integers of 64 bits.
         WIDE.filter(
-            lambda value: not isinstance(value, datetime) and value not in (2**63, 2**64 - 1, 2**70)
+            lambda value: (
+                not isinstance(value, datetime)
+                and not (isinstance(value, int) and not -(2**63) <= value < 2**63)
+            )
         ),
     ),
 )
