@@ -158,6 +158,7 @@ class Decoder:
             The packets that became complete, in order, up to the first bad one.
         """
         packets: list[Packet] = []
+        self.taken_bytes = 0
         if self.failure is not None:
             return packets
         start = 0

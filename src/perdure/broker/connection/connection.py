@@ -206,6 +206,7 @@ class Connection(EndingConnection):
         is_many = published > 0 and (is_extra or published > FEW or len(data) > BULK_BYTES)
         if is_many:
             budget.many(published)
+        if is_many or decoder.taken_bytes > BULK_BYTES:  # the last piece of a packet may be small
             parts.committer.log_sync.large_bytes += decoder.taken_bytes
         dispatcher = pipeline.dispatcher
         if fan is not None or (dispatcher is not None and dispatcher.caused):

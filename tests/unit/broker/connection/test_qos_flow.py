@@ -9,6 +9,7 @@ from perdure.broker.auth.acl_rules import AclRules
 from perdure.broker.commit.pipeline import WALL_READ_US
 from perdure.config.schema import Config, StorageConfig, SysConfig
 from perdure.errors import StorageFull
+from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import (
     PUBACK,
     PUBCOMP,
@@ -106,6 +107,26 @@ def test_nothing_of_a_run_is_acknowledged_before_the_sync(version: int) -> None:
     publisher.none_comes(Ack)
     # Messages count, not who waits for them: limits and metrics are in messages.
     assert sim.live.services.committer.backlog() >= 5
+
+
+def test_what_a_sync_waits_for_is_counted_whatever_pieces_it_comes_in() -> None:
+    """A message of many pieces is as long as they are together, and a small one is not counted."""
+    sim = stalled_sim()
+    publisher = Client(sim, "p", acks=False)
+    publisher.connect(clean=True, expiry_s=0, wait=False)
+    sim.run_for(10_000)
+    sync = sim.live.services.committer.log_sync
+    publisher.send(_publish(1))
+    sim.run_for(10_000)
+    assert sync.is_running
+    assert sync.large_bytes == 0
+    data = encode(Publish("t", b"x" * 100_000, 1, packet_id=2), 5)
+    assert publisher.wire is not None
+    for piece in (data[:60_000], data[60_000:-10], data[-10:]):
+        assert sync.large_bytes == 0
+        publisher.wire.send(piece)
+        sim.run_for(10_000)
+    assert sync.large_bytes == len(data)
 
 
 def test_a_refusal_in_a_run_keeps_its_place() -> None:
