@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from perdure.cli.data import elsewhere, open_database
 from perdure.cli.exit_codes import CommandFailed, ExitCode
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
     from perdure.cli.data import OpenDatabase
     from perdure.cli.queue_open import OpenSource
-    from perdure.server.inspect import Stored
     from perdure.storage.remote.driver import Looks
     from perdure.storage.remote.view import StateView
+    from perdure.storage.rocksdb import RocksDatabase
+
+    State: TypeAlias = RocksDatabase | StateView
 
 _T = TypeVar("_T")
 
@@ -63,8 +65,8 @@ def open_directory_state(storage: StorageConfig) -> Iterator[OpenDatabase]:
 
 
 @contextlib.contextmanager
-def open_stored(storage: StorageConfig) -> Iterator[tuple[Stored, Runs]]:
-    """Open whatever state the broker has, to look at sessions; and what awaits its coroutines.
+def open_stored(storage: StorageConfig) -> Iterator[tuple[State, Runs]]:
+    """Open whatever state the broker has, to look into it; and what awaits its coroutines.
 
     Raises:
         CommandFailed: there is none.

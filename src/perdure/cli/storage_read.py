@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -14,7 +13,7 @@ from perdure.cli.data import storage_options
 from perdure.cli.exporting import TOLD_EVERY, counting, lines_to
 from perdure.cli.output import Column, Output, encode, output_options
 from perdure.cli.range_options import since_option, topic_option, until_option
-from perdure.cli.state_open import Runs, is_in_server, open_directory_state, open_server_state
+from perdure.cli.state_open import open_stored
 from perdure.clock import SystemClock
 from perdure.config.schema import StorageConfig
 from perdure.config.units import format_time, parse_time
@@ -23,11 +22,8 @@ from perdure.limits import OFFSET_MAX
 from perdure.topic.names import validate_topic_filter
 
 if TYPE_CHECKING:
+    from perdure.cli.state_open import State
     from perdure.model import Message
-    from perdure.storage.remote.view import StateView
-    from perdure.storage.rocksdb import RocksDatabase
-
-    Log: TypeAlias = RocksDatabase | StateView
 
 READ_PAGE: Final = 500
 """Messages of one read."""
@@ -69,7 +65,7 @@ def read(
 ) -> None:
     """Read recorded messages in the order of the log; works beside a running broker."""
     wanted = _wanted(filters, since, until)
-    with _open_log(storage) as (log, runs):
+    with open_stored(storage) as (log, runs):
         _print_messages(out, runs.each(_messages(log, wanted, limit)))
 
 
@@ -103,7 +99,7 @@ def export(
     a broker starts from is `perdure backup`.
     """
     wanted = _wanted(filters, since, until, after=after)
-    with _open_log(storage) as (log, runs):
+    with open_stored(storage) as (log, runs):
         infos = log.generations()
         first = max(wanted.after, infos[0].since_offset if infos else 0)
         last = min(wanted.until, log.last_offset)
@@ -150,16 +146,6 @@ def _wanted(
     return Wanted(list(filters) or ["#"], after_offset, until_offset)
 
 
-@contextlib.contextmanager
-def _open_log(storage: StorageConfig) -> Iterator[tuple[Log, Runs]]:
-    if is_in_server(storage):
-        with open_server_state(storage) as server:
-            yield server.source, server
-        return
-    with open_directory_state(storage) as opened:
-        yield opened.database, opened
-
-
 def _print_messages(out: Output, messages: Iterator[Message]) -> None:
     columns = (
         Column("published_at", time=True),
@@ -181,7 +167,7 @@ def _moment(text: str, option: str, now_us: int) -> int:
         raise click.BadParameter(f"{option}: {error}") from error
 
 
-async def _messages(log: Log, wanted: Wanted, limit: int | None) -> AsyncIterator[Message]:
+async def _messages(log: State, wanted: Wanted, limit: int | None) -> AsyncIterator[Message]:
     left = limit
     after, until = wanted.after, min(wanted.until, log.last_offset)
     while after < until and left != 0:

@@ -100,8 +100,7 @@ def decode(payload: bytes, content_type: str = "", topic: str = "") -> object:
     if len(payload) > CONTENT_BYTES_MAX:
         return MISSING
     decoder = decoder_of_message(content_type, topic)
-    opened = payload.count(b"[") + payload.count(b"{")
-    if decoder is schemaless.json and opened > PAYLOAD_VALUES_MAX:
+    if decoder is schemaless.json and schemaless.opened(payload) > PAYLOAD_VALUES_MAX:
         return MISSING  # each costs a hundred times what its byte does
     try:
         return decoder(payload)

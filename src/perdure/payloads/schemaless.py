@@ -29,9 +29,14 @@ def json(payload: bytes) -> object:
     except (ValueError, RecursionError) as error:
         raise Undecodable(str(error)) from None
     # How deep the library goes, and comes back, depends on who calls: what all can read is read.
-    if payload.count(b"[") + payload.count(b"{") > CONTENT_DEPTH_MAX and is_too_deep(value):
+    if opened(payload) > CONTENT_DEPTH_MAX and is_too_deep(value):
         raise Undecodable("nested too deep")
     return value
+
+
+def opened(payload: bytes) -> int:
+    """How many objects and arrays a JSON text begins, at most."""
+    return payload.count(b"[") + payload.count(b"{")
 
 
 def msgpack(payload: bytes) -> object:

@@ -11,12 +11,10 @@ from perdure.model.reserved import BANS_PREFIX
 from perdure.observe.logs import get_logger
 from perdure.storage.batch import Batch
 from perdure.storage.contract import Database
+from perdure.storage.retained_pages import all_retained
 from perdure.storage.rocksdb.store import RocksDatabase
 
 log = get_logger("cluster")
-
-PAGE = 1000
-"""Bans that are read at once."""
 
 
 async def leave_cluster(database: Database, bans: BanFile | None) -> bool:
@@ -59,16 +57,10 @@ async def _bans(database: RocksDatabase) -> tuple[list[str], list[Ban]]:
     """The topics under which the log's bans are, and those that this release knows."""
     names: list[str] = []
     found: list[Ban] = []
-    after: str | None = ""
-    while after is not None:
-        page = await database.read_retained(
-            f"{BANS_PREFIX}#", after_topic=after, limit=PAGE, scan_max=PAGE
-        )
-        for message in page.messages:
-            names.append(message.topic)
-            try:
-                found.append(ban_of(message.payload.decode()))
-            except (ConfigError, ValueError) as error:
-                log.error("ban.unknown", name=message.topic, reason=str(error))
-        after = page.next_after
+    async for message in all_retained(database, f"{BANS_PREFIX}#"):
+        names.append(message.topic)
+        try:
+            found.append(ban_of(message.payload.decode()))
+        except (ConfigError, ValueError) as error:
+            log.error("ban.unknown", name=message.topic, reason=str(error))
     return names, found

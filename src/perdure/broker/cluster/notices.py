@@ -8,18 +8,16 @@ every node alike: of two that cross the later one counts everywhere.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Protocol, final
 
 from perdure.broker.commit.waiters import LEVEL_OS
 from perdure.broker.dispatch.items import OffsetAdvance
 from perdure.errors import StorageError, StorageUnavailable
 from perdure.model import Message
+from perdure.storage.retained_pages import all_retained
 
 if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
-
-PAGE: Final = 256
-"""Records that are read at once."""
 
 
 class Listener(Protocol):
@@ -80,14 +78,8 @@ class Notices:
     async def load(self) -> None:
         """Tell of all that is there."""
         for prefix, listener in self.listeners.items():
-            after: str | None = ""
-            while after is not None:
-                page = await self._core.database.read_retained(
-                    prefix + "#", after_topic=after, limit=PAGE, scan_max=PAGE
-                )
-                for message in page.messages:
-                    listener.heard(message.topic.removeprefix(prefix), message.payload)
-                after = page.next_after
+            async for message in all_retained(self._core.database, prefix + "#"):
+                listener.heard(message.topic.removeprefix(prefix), message.payload)
             listener.settle()
 
     def heard(self, topic: str, value: bytes) -> None:

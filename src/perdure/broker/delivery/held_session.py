@@ -194,10 +194,9 @@ class HeldSession(Subscriber):
         if self.lagging and not outbound.pending and outbound.catch_up_left() <= 0:
             # Read when it can be sent: what is queued before that takes three times as long.
             return False
-        if self.stands_still:
-            return False
         return (
-            not self.sender.congested
+            not self.stands_still
+            and not self.sender.congested
             and (len(outbound.pending) + self.inbox_queued) * 2 < self.pending_most()
             and outbound.pending_bytes * 2 < self._core.session_config.outbound_buffer_bytes
         )

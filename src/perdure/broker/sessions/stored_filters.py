@@ -35,6 +35,7 @@ from perdure.errors import (
 )
 from perdure.limits import STORED_FILTERS_MAX
 from perdure.model.reserved import FILTERS_PREFIX
+from perdure.storage.retained_pages import all_retained
 
 if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from perdure.broker.shared.subscriptions import SharedSubscriptions
     from perdure.model import Message
 
-PAGE: Final = 256
-"""Stored sessions that are visited in one commit, and filters read at once."""
 
 DUTY: Final = "filters"
 """What one of several nodes does (``storage.peers``)."""
@@ -112,15 +111,9 @@ class StoredFilters:
     async def load(self) -> None:
         """Read them at start; a change that a crash has cut short goes on."""
         core = self._core
-        after: str | None = ""
-        while after is not None:
-            page = await core.database.read_retained(
-                FILTERS_PREFIX + "+", after_topic=after, limit=PAGE, scan_max=PAGE
-            )
-            for message in page.messages:
-                name, stored = from_message(message)
-                core.stored_filters[name] = stored
-            after = page.next_after
+        async for message in all_retained(core.database, FILTERS_PREFIX + "+"):
+            name, stored = from_message(message)
+            core.stored_filters[name] = stored
         self.go_on()
 
     def go_on(self) -> None:

@@ -21,7 +21,13 @@ from perdure.cli.data import confirm, data_options, database_directory, storage_
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
 from perdure.cli.running_broker import not_running
-from perdure.cli.state_open import is_in_server, open_directory_state, open_server_state, place
+from perdure.cli.state_open import (
+    is_in_server,
+    open_directory_state,
+    open_server_state,
+    open_stored,
+    place,
+)
 from perdure.cli.storage_read import export, read
 from perdure.cli.storage_repair import repair
 from perdure.config.schema import StorageConfig
@@ -128,13 +134,8 @@ def databases(storage: StorageConfig, out: Output) -> None:
     if client is not None:
         with client:
             rows = client.call(ListDatabases()).items
-    elif is_in_server(storage):
-        with open_server_state(storage) as server:
-            view = server.source
-            rows = [database_row(storage, view.last_offset, view.generations())]
     else:
-        with open_directory_state(storage) as opened:
-            log = opened.database
+        with open_stored(storage) as (log, _):
             rows = [database_row(storage, log.last_offset, log.generations())]
     columns = (
         Column("database"),
@@ -159,12 +160,9 @@ def generations(storage: StorageConfig, out: Output) -> None:
     if client is not None:
         with client:
             rows = client.call(ListGenerations()).items
-    elif is_in_server(storage):
-        with open_server_state(storage) as server:
-            rows = [generation_row(info) for info in server.source.generations()]
     else:
-        with open_directory_state(storage) as opened:
-            rows = [generation_row(info) for info in opened.database.generations()]
+        with open_stored(storage) as (log, _):
+            rows = [generation_row(info) for info in log.generations()]
     columns = (
         Column("generation", right=True),
         Column("layout", right=True),

@@ -15,6 +15,7 @@ from perdure.limits import PACKET_ID_MAX
 from perdure.model import StoredSession
 from perdure.session.pending_pages import StoredQueue
 from perdure.storage.contract import Database
+from perdure.storage.retained_pages import all_retained
 
 Add: TypeAlias = Callable[[str, str, str], None]
 """Takes a kind, a subject and a detail."""
@@ -100,18 +101,12 @@ async def audit_retained(database: Database, recorded: Mapping[str, int], add: A
         add: takes problems.
     """
     for topic_filter in ("#", "$SYS/#"):
-        after: str | None = ""
-        while after is not None:
-            page = await database.read_retained(
-                topic_filter, after_topic=after, limit=_PAGE, scan_max=_SCAN_MAX
-            )
-            for message in page.messages:
-                last = recorded.get(message.topic, 0)
-                if message.offset < last:
-                    add(
-                        "retained",
-                        message.topic,
-                        f"the message of offset {message.offset} is retained, one of {last} "
-                        "came later",
-                    )
-            after = page.next_after
+        retained = all_retained(database, topic_filter, page=_PAGE, scan_max=_SCAN_MAX)
+        async for message in retained:
+            last = recorded.get(message.topic, 0)
+            if message.offset < last:
+                add(
+                    "retained",
+                    message.topic,
+                    f"the message of offset {message.offset} is retained, one of {last} came later",
+                )

@@ -16,6 +16,7 @@ from perdure.model.reserved import RESERVED
 from perdure.storage.codec import encode_cursor, encode_entry, encode_record, encode_retained
 from perdure.storage.notes import RESTORED
 from perdure.storage.ordered.local import Local
+from perdure.storage.retained_pages import all_retained
 
 _PAGE: Final = 1000
 _ALL: Final = 2**63 - 1
@@ -64,15 +65,9 @@ async def _parts(local: Local) -> AsyncIterator[bytes]:
                 yield _entry(entry)
             after = entries[-1].offset
     for topic_filter in _RETAINED:
-        after_topic: str | None = ""
-        while after_topic is not None:
-            page = await local.read_retained(
-                topic_filter, after_topic=after_topic, limit=_PAGE, scan_max=_PAGE
-            )
-            for message in page.messages:
-                yield message.topic.encode()
-                yield encode_retained(message)
-            after_topic = page.next_after
+        async for message in all_retained(local, topic_filter, page=_PAGE):
+            yield message.topic.encode()
+            yield encode_retained(message)
 
 
 async def _inbox(local: Local, client_id: str, after: int) -> AsyncIterator[bytes]:
