@@ -106,6 +106,7 @@ class Broker:
         services.auth_config = config.auth
         services.origin = ""
         services.clients_declare = None
+        services.past = None
         services.authenticator = authenticator
         services.methods = methods
         services.standing = standing or AllStand()

@@ -29,7 +29,7 @@ from perdure.content.stored import StoredFilter
 from perdure.errors import StorageError
 from perdure.observe.instruments import add
 from perdure.observe.metrics import Metrics
-from perdure.storage.contract import Database
+from perdure.storage.contract import Database, ReadResult
 from perdure.storage.peers import Peers
 
 if TYPE_CHECKING:
@@ -51,6 +51,48 @@ class ClientDeclarations(Protocol):
             identity: of the client.
             client_id: of the client.
             pairs: user properties of its CONNECT, at least one.
+        """
+        ...
+
+
+class Past(Protocol):
+    """What the log has dropped, and an archive has: read in a process of its own."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many wait for a page as may; a new subscription may not."""
+        ...
+
+    def has(self, topic_filter: str, until_offset: int, *, last_offset: int) -> bool:
+        """Whether the archive is known to have all that a filter matches, up to an offset.
+
+        Args:
+            topic_filter: what is wanted.
+            until_offset: of the log, inclusive.
+            last_offset: the highest of the log: what tells of a higher one is about another log.
+        """
+        ...
+
+    async def read(
+        self,
+        client_id: str,
+        topic_filter: str,
+        *,
+        after_offset: int,
+        until_offset: int,
+        is_wanted: Callable[[], bool],
+    ) -> ReadResult | None:
+        """A page of the archive; one that is away is waited for.
+
+        Args:
+            client_id: for whom; clients take turns.
+            topic_filter: what is wanted.
+            after_offset, until_offset: exclusive and inclusive.
+            is_wanted: whether the client is still there.
+
+        Returns:
+            The page, as ``Database.read`` returns those of the log, with a limit of its own; None
+            = nobody wants it any more.
         """
         ...
 
@@ -77,6 +119,7 @@ class BrokerCore:
         "metrics",
         "mqtt_config",
         "origin",
+        "past",
         "peers",
         "pipeline",
         "random",
@@ -111,6 +154,8 @@ class BrokerCore:
     mqtt_config: MqttConfig
     origin: str
     """Who this broker is, for bridges; empty = nobody."""
+    past: Past | None
+    """What the log has dropped; None = it is gone."""
     peers: Peers | None
     """The other nodes on the log; None = there are none."""
     pipeline: CommitPipeline
@@ -163,6 +208,10 @@ class BrokerCore:
         self.log.error(
             "storage.read_failed", error=error.message, code=error.code, hint=error.hint, **about
         )
+
+    def seam(self) -> int:
+        """The offset up to which the log has dropped what it had; 0 = nothing."""
+        return self.database.generations()[0].since_offset - 1
 
     def limits_of(self, listener: str) -> LimitsConfig:
         """The limits of a listener's clients."""

@@ -179,6 +179,19 @@ TABLE: tuple[MetricInfo, ...] = (
         "retention_unread_messages",
         "Messages dropped that a pipeline in `retention.keep_for` had not read.",
     ),
+    counter("archive_pages", "Pages of the archive that were read for replays."),
+    counter("archive_messages", "Messages in those pages."),
+    histogram("archive_read_seconds", "Time from asking for such a page to its arrival."),
+    counter(
+        "archive_failures",
+        "Pages of the archive that could not be read, and are asked for again.",
+    ),
+    gauge("archive_waiting", "Subscriptions that wait for a page of the archive."),
+    counter(
+        "replays_cut_short",
+        "Replays that passed over the rest of the archive: retention dropped what it is not known "
+        "to have and their sessions were owed.",
+    ),
     MetricInfo("auth", "counter", "Authentications.", ("result", "method"), (), "dict"),
     MetricInfo(
         "auth_checks",

@@ -25,6 +25,11 @@ class Metrics(ConnectionMetrics):
 
     __slots__ = (
         "alarms",
+        "archive_failures",
+        "archive_messages",
+        "archive_pages",
+        "archive_read_seconds",
+        "archive_waiting",
         "auth",
         "auth_breaker_open",
         "auth_check_seconds",
@@ -85,6 +90,7 @@ class Metrics(ConnectionMetrics):
         "publish_to_delivery_seconds_live",
         "publish_to_delivery_seconds_replay",
         "refusals",
+        "replays_cut_short",
         "retained_bytes",
         "retained_messages",
         "retention_held_generations",
@@ -187,6 +193,12 @@ class Metrics(ConnectionMetrics):
         self.storage_streams: int = 0
         self.storage_backlog_messages: int = 0
         self.storage_backlog_seconds: int = 0
+        self.archive_failures: int = 0
+        self.archive_messages: int = 0
+        self.archive_pages: int = 0
+        self.archive_read_seconds = Histogram()
+        self.archive_waiting: int = 0
+        self.replays_cut_short: int = 0
         self.retention_held_generations: int = 0
         self.retention_unread_messages: int = 0
         # Authentication.

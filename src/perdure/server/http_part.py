@@ -26,6 +26,7 @@ from perdure.net.settings import split_bind
 from perdure.net.sockets import is_loopback, open_listening
 from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
+from perdure.server.child_process import RESTART_PAUSES_S, ChildProcess
 from perdure.web.settings import WebSettings
 from perdure.web.tokens import make_token_file, read_tokens
 from perdure.web.traffic import TRAFFIC, TrafficMetrics, TrafficReport
@@ -40,9 +41,6 @@ READY_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 5.0
 BIND_TIMEOUT_S: Final = 5.0
 """Time for the processes of a broker that was killed to let go of the port."""
-
-RESTART_PAUSES_S: Final = (0.2, 1.0, 5.0, 15.0)
-"""Before a process that died is replaced; the last one again and again."""
 
 LINE_BYTES_MAX: Final = 1024 * 1024
 """Longest line that a process tells; what it says of a client is cut far shorter."""
@@ -229,41 +227,29 @@ class HttpPart:
     async def _run(self, ready: asyncio.Future[None]) -> int:
         """One process from its start to its end; its exit code."""
         descriptors = tuple(each.fileno() for each in self._sockets)
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
+        process = await ChildProcess.begun(
+            self._command,
+            msgspec.json.encode(self._settings(descriptors)),
             limit=LINE_BYTES_MAX,
-            pass_fds=descriptors,
+            descriptors=descriptors,
         )
-        assert process.stdin is not None
-        assert process.stdout is not None
         stopper = asyncio.create_task(self._stop_process(process))
         try:
-            with contextlib.suppress(ConnectionError):
-                process.stdin.write(msgspec.json.encode(self._settings(descriptors)) + b"\n")
-                await process.stdin.drain()
             async for line in process.stdout:
                 self._take_line(line, ready, process.pid)
-            return await process.wait()
+            return await process.ended()
         finally:
             stopper.cancel()
             self._traffic.ended(process.pid)
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            await process.close()
 
-    async def _stop_process(self, process: asyncio.subprocess.Process) -> None:
+    async def _stop_process(self, process: ChildProcess) -> None:
         """Once told to, ask a process to end, and see to it."""
         await self._stopping.wait()
-        assert process.stdin is not None
-        with contextlib.suppress(ConnectionError):
-            process.stdin.write(b"stop\n")
-            await process.stdin.drain()
+        await process.tell(b"stop")
         await asyncio.sleep(STOP_TIMEOUT_S)
         log.warning("http.process_killed", pid=process.pid)
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        process.kill()
 
     def _settings(self, descriptors: tuple[int, ...]) -> WebSettings:
         config = self._config

@@ -6,7 +6,9 @@ Stages of a backfill (``model.BackfillProgress``)::
 
 * *retained*: the retained messages that match, in pages.
 * *recorded*: the log from the backfill's offset, in pages; for a replay this is all of the
-  past, after a long retained stage it is what was published meanwhile.
+  past, after a long retained stage it is what was published meanwhile. What the log has dropped
+  comes from an archive, if there is one (``BrokerCore.past``): a backfill *stands in the archive*
+  while its offset is below the log's begin.
 * *joining*: the log's end is reached. Messages given so far went into the private stream and may
   still stand in the dispatch queue, so a message that would overtake them there is put behind
   them as another entry (``reached``); when the last one has passed, the subscription is live.
@@ -93,18 +95,54 @@ class Backfill:
         for name in list(session.subs):
             while session.is_open:
                 sub = session.subs.get(name)
-                if sub is None or sub.backfill is None or name in session.joining:
+                if sub is None or name in session.joining:
                     break
-                if sub.backfill.after_offset >= offset:
+                progress = self.passed_on(sub, offset)
+                if progress is None:
                     break
                 session.fall_behind(core.dispatcher.offset)
                 core.pipeline.now_us = core.clock.now_us()
-                if sub.backfill.retained:
+                if progress is not sub.backfill:
+                    self._put(session, sub, progress)
+                if progress.retained:
                     await self._retained_page(session, name)
                 else:
                     await self._recorded_page(session, name)
                 await core.pipeline.committed()
                 await core.yield_to_loop()
+
+    def stands_in_archive(self, progress: BackfillProgress) -> bool:
+        """Whether the next page of recorded messages is the archive's."""
+        core = self._core
+        return core.past is not None and progress.after_offset < core.seam()
+
+    def passed_on(self, sub: Subscription, offset: int) -> BackfillProgress | None:
+        """From where a backfill has to be given what the log has up to an offset, which is to be
+        dropped; None = from nowhere.
+
+        One that stands in the archive gets it from there: else it would have to leave out the rest
+        of the archive. It does so where the archive is not known to have what the session is owed
+        since it has subscribed.
+        """
+        progress = sub.backfill
+        if progress is None or progress.after_offset >= offset:
+            return None
+        core = self._core
+        if core.past is None or not self.stands_in_archive(progress):
+            return progress
+        is_past = offset <= sub.since_offset
+        if is_past or core.past.has(sub.filter, offset, last_offset=core.database.last_offset):
+            return None
+        seam = core.seam()
+        core.metrics.replays_cut_short += 1
+        core.log.warning(
+            "replay.cut_short",
+            filter=sub.filter,
+            after_offset=progress.after_offset,
+            until_offset=seam,
+            hint="the archive is not known to have what retention drops: retention.keep_for",
+        )
+        return msgspec.structs.replace(progress, after_offset=seam)
 
     def join_all(self, session: LiveSession) -> None:
         """All that the backfills gave has been dispatched: what was joining is live."""
@@ -161,6 +199,8 @@ class Backfill:
             core.pipeline.now_us = core.clock.now_us()
             if sub.backfill.retained:
                 await self._retained_page(session, name)
+            elif self.stands_in_archive(sub.backfill):
+                await self._archived_page(session, name)
             else:
                 await self._recorded_page(session, name)
             core.pipeline.schedule()
@@ -198,6 +238,31 @@ class Backfill:
             following = BackfillProgress(False, "", 0, progress.after_offset)
         self._put(session, sub, following)
 
+    async def _archived_page(self, session: LiveSession, name: str) -> None:
+        core = self._core
+        sub = session.subs[name]
+        progress = sub.backfill
+        assert progress is not None
+        assert core.past is not None
+
+        def is_wanted() -> bool:
+            return session.is_open and session.subs.get(name) is sub
+
+        page = await core.past.read(
+            session.client_id,
+            sub.filter,
+            after_offset=progress.after_offset,
+            # It may have more, and what the log has comes from there.
+            until_offset=core.seam(),
+            is_wanted=is_wanted,
+        )
+        if page is None or not is_wanted():
+            return
+        core.pipeline.now_us = core.clock.now_us()
+        for message in page.messages:
+            self._give(session, sub, message, retained=False)
+        self._put(session, sub, BackfillProgress(False, "", 0, page.through_offset))
+
     async def _recorded_page(self, session: LiveSession, name: str) -> None:
         core = self._core
         sub = session.subs[name]
@@ -217,6 +282,8 @@ class Backfill:
             core.metrics.storage_read_seconds.observe(elapsed_us)
             if not session.is_open or session.subs.get(name) is not sub:
                 return
+            if self.stands_in_archive(progress):
+                return  # what was to be read was dropped meanwhile, perhaps before it was read
             for message in page.messages:
                 self._give(session, sub, message, retained=False)
             if page.messages:

@@ -292,7 +292,7 @@ class Retention:
         until = info.until_offset - 1
         count = 0
         for sub in stored.subscriptions:
-            progress = sub.backfill
+            progress = self._backfill.passed_on(sub, until)
             while progress is not None and progress.after_offset < until:
                 page = await core.database.read(
                     [sub.filter],

@@ -114,6 +114,8 @@ class SubscriptionChanges:
         progress: BackfillProgress | None = None
         if replay_us >= 0:
             after = core.database.capabilities.offset_before(replay_us)
+            if core.past is not None and core.past.is_full and after < core.seam():
+                raise MqttError(QUOTA_EXCEEDED, "too many replays wait for the archive: come later")
             progress = BackfillProgress(False, "", 0, after)
         elif wants_retained:
             after = fence

@@ -35,6 +35,7 @@ from perdure.config.schema.pipeline import (
     TablesConfig,
 )
 from perdure.config.schema.registry import RegistryConfig
+from perdure.config.schema.replay import ReplayConfig
 from perdure.config.schema.retention import RetentionConfig
 from perdure.config.schema.section import DAY_S, GIB, KIB, MIB, Section
 from perdure.config.schema.session import SessionConfig
@@ -83,6 +84,7 @@ __all__ = [
     "PostgresConfig",
     "RedisConfig",
     "RegistryConfig",
+    "ReplayConfig",
     "RetentionConfig",
     "RocksdbConfig",
     "Section",

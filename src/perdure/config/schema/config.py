@@ -20,6 +20,7 @@ from perdure.config.schema.mqtt import MqttConfig
 from perdure.config.schema.observe import LogConfig, MetricsConfig, SysConfig
 from perdure.config.schema.pipeline import PipelineConfig
 from perdure.config.schema.registry import RegistryConfig
+from perdure.config.schema.replay import ReplayConfig
 from perdure.config.schema.retention import RetentionConfig
 from perdure.config.schema.section import Section
 from perdure.config.schema.session import SessionConfig
@@ -63,6 +64,7 @@ class Config(Section, frozen=True):
     alarms: AlarmsConfig = AlarmsConfig()
     http: HttpConfig = HttpConfig()
     pipeline: PipelineConfig = PipelineConfig()
+    replay: ReplayConfig = ReplayConfig()
     registry: RegistryConfig = RegistryConfig()
     applications: ApplicationsConfig = ApplicationsConfig()
     forwarders: Forwarders = msgspec.field(default_factory=dict)
