@@ -63,6 +63,16 @@ class Past(Protocol):
         """Whether as many wait for a page as may; a new subscription may not."""
         ...
 
+    @property
+    def problem(self) -> str:
+        """Why there are no pages now, for people; empty = there are, or nobody has asked."""
+        ...
+
+    @property
+    def waiting_s(self) -> float:
+        """How long the one that waits longest for its page has; 0 = nobody waits."""
+        ...
+
     def has(self, topic_filter: str, until_offset: int, *, last_offset: int) -> bool:
         """Whether the archive is known to have all that a filter matches, up to an offset.
 

@@ -53,6 +53,7 @@ from perdure.server.listeners import (
 )
 from perdure.server.metrics_part import MetricsPart, keep_gauges
 from perdure.server.own_files import check_own_files, note_own_files
+from perdure.server.past_start import past_parts
 from perdure.server.preflight import look
 from perdure.server.scheduler import LoopScheduler
 from perdure.server.startup import bounded_by_files, say_start
@@ -195,6 +196,7 @@ async def serve(
     optional = [
         forwarders,
         *_optional_parts(config, metrics, administration),
+        *past_parts(config, broker, store),
         *_registry_parts(config, broker),
     ]
     lifecycle: Lifecycle = Lifecycle(

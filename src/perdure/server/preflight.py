@@ -44,6 +44,7 @@ from perdure.server.auth_part import names_in_use
 from perdure.server.bans import read_bans
 from perdure.server.http_part import HTTP_PORT, TOKEN_FILE
 from perdure.server.metrics_part import METRICS_PORT, TOKEN_SETTING
+from perdure.server.past_start import reads_archive
 from perdure.server.permissions import open_to_others
 from perdure.server.stores import make_driver
 from perdure.topic.names import SHARE_PREFIX, validate_topic_filter
@@ -131,6 +132,8 @@ def look(config: Config, *, ports: bool) -> Preflight:
     with _told(findings, "storage.path"):
         findings += _directory(config)
     findings += _kept_for(config)
+    with _told(findings, "replay.archive"):
+        findings += _replays(config)
     findings += _recorded(config)
     with _told(findings, "backup.to"):
         _backups(config)
@@ -300,6 +303,18 @@ def _kept_for(config: Config) -> Iterator[Finding]:
             "retention.keep_for",
             f"the log waits for {names} with nothing to bound it: if that stops, the disk fills up",
             "set retention.disk_bytes_max with a disk_policy, or retention.bytes",
+            "warning",
+        )
+
+
+def _replays(config: Config) -> Iterator[Finding]:
+    """What the log drops before it is archived is in no replay."""
+    if reads_archive(config) and config.pipeline.archive.name not in config.retention.keep_for:
+        yield Finding(
+            "retention.keep_for",
+            "replays go on in the archive, and the log does not wait for it: what is dropped "
+            "before it is archived is in no replay",
+            f'retention.keep_for: ["{config.pipeline.archive.name}"]',
             "warning",
         )
 

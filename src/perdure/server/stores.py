@@ -138,7 +138,7 @@ async def open_remote(config: Config) -> RemoteStore:
     section = storage.server
     lock = DirectoryLock(Path(storage.path))
     try:
-        identity = await asyncio.to_thread(_identity, Path(storage.path))
+        identity = await asyncio.to_thread(identity_of, Path(storage.path))
         settings = Settings(
             outage_max_s=float(section.outage_max_s), pending_bytes_max=section.pending_bytes_max
         )
@@ -185,7 +185,7 @@ def make_driver(storage: StorageConfig, identity: str) -> Driver:
     return driver
 
 
-def _identity(path: Path) -> str:
+def identity_of(path: Path) -> str:
     """Who this broker is: made once for each data directory."""
     file = path / IDENTITY_FILE
     try:

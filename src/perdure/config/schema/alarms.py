@@ -65,6 +65,15 @@ class AlarmsConfig(Section, frozen=True):
     flapping_clients: Annotated[
         int, about("`flapping`: clients that are banned for flapping.", live=True, ge=0)
     ] = 1
+    archive_wait_s: Annotated[
+        int,
+        about(
+            "`archive_wait`: how long a replay has waited for a page of the archive.",
+            unit="s",
+            live=True,
+            ge=0,
+        ),
+    ] = 60
     forwarder_lag_s: Annotated[
         int,
         about(

@@ -69,6 +69,11 @@ class Readings:
         )
         text = f"{flapping} clients connect and go again and again (perdure bans list)"
         yield "flapping", Reading(flapping, alarms.flapping_clients, text)
+        past = self._services.past
+        if past is not None:
+            wait_s = round(past.waiting_s)
+            text = f"replays have waited {wait_s} s for the archive: {past.problem or 'it is slow'}"
+            yield "archive_wait", Reading(wait_s, alarms.archive_wait_s, text)
         yield from self._rates(alarms)
         yield from self._forwarders.look(alarms, self._services.clock.monotonic_us())
 
