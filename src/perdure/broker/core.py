@@ -220,7 +220,10 @@ class BrokerCore:
         )
 
     def seam(self) -> int:
-        """The offset up to which the log has dropped what it had; 0 = nothing."""
+        """The offset up to which replays are given what the archive has; 0 = there is none, or the
+        log has all."""
+        if self.past is None:
+            return 0
         return self.database.generations()[0].since_offset - 1
 
     def limits_of(self, listener: str) -> LimitsConfig:

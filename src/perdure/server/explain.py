@@ -28,6 +28,7 @@ from perdure.server.explain_record import (
 from perdure.server.inspect import (
     Stored,
     deadline,
+    held_subscription,
     state_of,
     unacknowledged,
 )
@@ -197,9 +198,23 @@ def _explain_subscriptions(
         found.append(Finding("subscription", online, "qos0", text))
     backfilled = [sub for sub in matching if sub.backfill is not None]
     if backfilled:
-        text = f"{backfilled[0].name} is still given older messages; new ones follow after them"
-        found.append(Finding("subscription", True, "backfilling", text))
+        found.append(_explain_backfill(backfilled[0], rules))
     return found
+
+
+def _explain_backfill(sub: Subscription, rules: Rules | None) -> Finding:
+    """What a subscription is given before the message."""
+    held = held_subscription(sub, seam=0 if rules is None else rules.seam)
+    if rules is None or held.backfilling != "archive":
+        text = f"{sub.name} is still given older messages; new ones follow after them"
+        return Finding("subscription", True, "backfilling", text)
+    text = (
+        f"{sub.name} is still given older messages, of the archive behind offset "
+        f"{held.given_offset} ({held.given_at}); those of the log and new ones follow after them"
+    )
+    if rules.archive_problem:
+        text += f"; it waits, for the archive is away: {rules.archive_problem}"
+    return Finding("subscription", not rules.archive_problem, "in_archive", text)
 
 
 def _explain_group(

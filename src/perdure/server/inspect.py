@@ -184,6 +184,7 @@ async def describe(
     live: LiveView | None = None,
     skew_us: int = 0,
     node: str | None = None,
+    seam: int = 0,
 ) -> SessionDetail:
     """Everything about a session; one in memory is described by what it would store now."""
     cursor = stored.cursor
@@ -206,7 +207,7 @@ async def describe(
         exact = False
     return SessionDetail(
         **msgspec.structs.asdict(row),
-        subscriptions=[held_subscription(sub) for sub in current],
+        subscriptions=[held_subscription(sub, seam=seam) for sub in current],
         acked_offset=cursor.offset,
         acked_at=format_time(cursor.offset),
         acked_serial=cursor.serial,
@@ -251,11 +252,19 @@ def _will(record: SessionRecord, skew_us: int) -> SessionWill | None:
     )
 
 
-def held_subscription(sub: Subscription) -> HeldSubscription:
-    """A subscription as it is shown."""
-    backfilling = None
+def held_subscription(sub: Subscription, *, seam: int = 0) -> HeldSubscription:
+    """A subscription as it is shown.
+
+    Args:
+        sub: the subscription.
+        seam: up to where replays are given what the archive has; 0 = there is none.
+    """
+    backfilling = given_offset = None
     if sub.backfill is not None:
-        backfilling = "retained" if sub.backfill.retained else "recorded"
+        given_offset = sub.backfill.after_offset
+        backfilling = "archive" if given_offset < seam else "recorded"
+        if sub.backfill.retained:
+            backfilling = "retained"
     return HeldSubscription(
         filter=sub.name,
         qos=sub.qos,
@@ -267,6 +276,8 @@ def held_subscription(sub: Subscription) -> HeldSubscription:
         since=format_time(sub.since_offset),
         since_us=sub.since_offset,
         backfilling=backfilling,
+        given_offset=given_offset,
+        given_at=None if given_offset is None else format_time(given_offset),
     )
 
 

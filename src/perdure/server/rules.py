@@ -41,6 +41,17 @@ class Rules:
         """The bounds of a session."""
         return self._services.session_config
 
+    @property
+    def seam(self) -> int:
+        """Up to where replays are given what the archive has; 0 = there is none."""
+        return self._services.seam()
+
+    @property
+    def archive_problem(self) -> str:
+        """Why the archive gives no pages now; empty = it does."""
+        past = self._services.past
+        return "" if past is None else past.problem
+
     def is_too_old(self, message: Message) -> bool:
         """Whether ``session.pending_age_max_s`` drops a message that waits."""
         services = self._services

@@ -23,7 +23,7 @@ class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
         filter: as the client wrote it, ``$share/{group}/`` included.
         group: of a shared subscription; null = it is none.
         qos, no_local, retain_as_published, retain_handling, identifier, where, since, since_us,
-        backfilling: see a session's subscriptions.
+        backfilling, given_offset, given_at: see a session's subscriptions.
     """
 
     client_id: str
@@ -40,6 +40,8 @@ class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
     since: str | None
     since_us: int
     backfilling: str | None
+    given_offset: int | None
+    given_at: str | None
 
 
 @final

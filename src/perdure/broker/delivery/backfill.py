@@ -113,8 +113,7 @@ class Backfill:
 
     def stands_in_archive(self, progress: BackfillProgress) -> bool:
         """Whether the next page of recorded messages is the archive's."""
-        core = self._core
-        return core.past is not None and progress.after_offset < core.seam()
+        return progress.after_offset < self._core.seam()
 
     def passed_on(self, sub: Subscription, offset: int) -> BackfillProgress | None:
         """From where a backfill has to be given what the log has up to an offset, which is to be
@@ -127,9 +126,10 @@ class Backfill:
         progress = sub.backfill
         if progress is None or progress.after_offset >= offset:
             return None
-        core = self._core
-        if core.past is None or not self.stands_in_archive(progress):
+        if not self.stands_in_archive(progress):
             return progress
+        core = self._core
+        assert core.past is not None
         is_past = offset <= sub.since_offset
         if is_past or core.past.has(sub.filter, offset, last_offset=core.database.last_offset):
             return None

@@ -78,8 +78,8 @@ class SessionSubscriptionOperations:
             raise _refusal(error, request) from error
         if made is None:
             raise Refused("storage_conflict", f"{request.client_id!r} has changed it meanwhile")
-        call.after = held_subscription(made)
-        return held_subscription(made)
+        call.after = shown = held_subscription(made, seam=self._services.seam())
+        return shown
 
     async def unsubscribe(self, request: UnsubscribeSession, call: Call) -> SubscriptionEnded:
         """End one."""

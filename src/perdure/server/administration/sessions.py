@@ -104,6 +104,7 @@ class SessionOperations:
             live=None if live is None else _view(live),
             skew_us=skew_us,
             node=None if live is None else self._node,
+            seam=self._services.seam(),
         )
 
     async def explain(self, request: ExplainSession, _call: Call) -> Explanation:

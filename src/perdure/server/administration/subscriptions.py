@@ -114,7 +114,7 @@ class SubscriptionOperations:
         async for client_id, name in self._stored(look, request.limit, items):
             subs, node = await self._held(client_id)
             items += [
-                _row(client_id, sub, node)
+                self._row(client_id, sub, node)
                 for sub in subs
                 if sub.name == name and _wanted(sub, request, connected=node is not None)
             ]
@@ -138,7 +138,7 @@ class SubscriptionOperations:
                 if len(items) == request.limit:
                     return SubscriptionPage(items=items, next_cursor=_position(*last))
                 if _wanted(sub, request, connected=node is not None):
-                    items.append(_row(client_id, sub, node))
+                    items.append(self._row(client_id, sub, node))
                 last = client_id, sub.name
             last = client_id, ""
             await turns.step()
@@ -156,7 +156,7 @@ class SubscriptionOperations:
             if request.connected is not False:
                 found = await self._matching(request.topic, after, request.limit + 1)
                 for _, live, sub in found[: request.limit]:
-                    row = msgspec.structs.asdict(_row(live.client_id, sub, self._live.node))
+                    row = msgspec.structs.asdict(self._row(live.client_id, sub, self._live.node))
                     items.append(Match(**row, allowed=self._allowed(live, request.topic)))
                 if len(found) > request.limit:
                     place = found[request.limit - 1][0]
@@ -169,11 +169,22 @@ class SubscriptionOperations:
         async for client_id, name in self._stored(look, request.limit, items):
             subs, node = await self._held(client_id)
             items += [
-                Match(**msgspec.structs.asdict(_row(client_id, sub, node)), allowed=None)
+                Match(**msgspec.structs.asdict(self._row(client_id, sub, node)), allowed=None)
                 for sub in subs
                 if sub.name == name and request.connected in (None, node is not None)
             ]
         return MatchPage(items=items, next_cursor=look.cursor)
+
+    def _row(self, client_id: str, sub: Subscription, node: str | None) -> SubscriptionRow:
+        # The seam costs a look at all generations, which most rows can do without.
+        seam = self._services.seam() if sub.backfill is not None else 0
+        return SubscriptionRow(
+            client_id=client_id,
+            connected=node is not None,
+            node=node,
+            group=sub.group or None,
+            **msgspec.structs.asdict(held_subscription(sub, seam=seam)),
+        )
 
     async def _stored(
         self, look: _Look, limit: int, items: Sequence[SubscriptionRow]
@@ -306,16 +317,6 @@ class SubscriptionOperations:
             created_at=format_time(record.created_at_us),
             created_at_us=record.created_at_us,
         )
-
-
-def _row(client_id: str, sub: Subscription, node: str | None) -> SubscriptionRow:
-    return SubscriptionRow(
-        client_id=client_id,
-        connected=node is not None,
-        node=node,
-        group=sub.group or None,
-        **msgspec.structs.asdict(held_subscription(sub)),
-    )
 
 
 def _wanted(sub: Subscription, request: ListSubscriptions, *, connected: bool) -> bool:
