@@ -66,6 +66,8 @@ class ChildProcess:
 
     async def tell(self, line: bytes) -> None:
         """Write a line; one that is gone is told nothing."""
+        if self._stdin.is_closing():
+            return  # uvloop takes nothing for it, and raises no ConnectionError
         with contextlib.suppress(ConnectionError):
             self._stdin.write(line + b"\n")
             await self._stdin.drain()

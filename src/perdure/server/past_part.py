@@ -143,6 +143,7 @@ class PastPart:
             self._server = None
         for each in self._line.clear():
             _answer(each, None)
+        self._count()
         await self._end_child()
 
     # -- what the broker asks --------------------------------------------------------------
@@ -227,6 +228,7 @@ class PastPart:
             client_id, waiting = taken
             if not waiting.is_wanted():
                 _answer(waiting, None)
+                self._count()
                 continue
             self._asked = waiting
             try:

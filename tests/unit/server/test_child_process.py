@@ -1,0 +1,38 @@
+"""A process beside the broker: told, ended, and gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from perdure.server.child_process import ChildProcess
+from tests.support.bounds import HANG_S
+
+ECHO = (sys.executable, "-c", "import sys\nfor line in sys.stdin: print(line, end='', flush=True)")
+
+
+async def test_it_is_told_and_says() -> None:
+    child = await ChildProcess.begun(ECHO, b"first", limit=1_000)
+    assert await child.stdout.readline() == b"first\n"
+    await child.tell(b"second")
+    assert await child.stdout.readline() == b"second\n"
+    assert os.path.exists(f"/proc/{child.pid}")  # noqa: PTH110
+    assert await child.close() == -9
+    assert await child.close() == -9
+
+
+async def test_one_that_is_gone_is_told_nothing() -> None:
+    child = await ChildProcess.begun(ECHO, b"first", limit=1_000)
+    child.kill()
+    async with asyncio.timeout(HANG_S):
+        assert await child.ended() == -9
+        # What the loop knows of it comes turn by turn.
+        for _ in range(50):
+            await child.tell(b"x" * 100)
+            await asyncio.sleep(0)
+        while not child._stdin.is_closing():
+            await asyncio.sleep(0.01)
+    await child.tell(b"x")
+    child.kill()
+    assert await child.close() == -9
