@@ -1,4 +1,4 @@
-"""The data pipeline: the section `pipeline`, which the broker does not read."""
+"""The data pipeline: the section `pipeline`, of which the broker reads where the archive is."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class StatsConfig(Section, frozen=True):
 
 @final
 class PipelineConfig(Section, frozen=True):
-    """The data pipeline: what `perdure pipeline` reads; the broker does not."""
+    """The data pipeline: what `perdure pipeline` reads, and for replays the broker (`replay`)."""
 
     tables: TablesConfig = TablesConfig()
     log: LogSourceConfig = LogSourceConfig()
