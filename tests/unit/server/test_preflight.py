@@ -22,10 +22,13 @@ from perdure.config.schema import (
     Listener,
     ListenersConfig,
     MetricsConfig,
+    PipelineConfig,
     PostgresConfig,
     RedisConfig,
+    ReplayConfig,
     RetentionConfig,
     StorageConfig,
+    TablesConfig,
 )
 from perdure.config.schema.applications import ApplicationsConfig
 from perdure.config.schema.forwarders import (
@@ -34,7 +37,7 @@ from perdure.config.schema.forwarders import (
     WebhookForwarderConfig,
 )
 from perdure.errors import ConfigError
-from perdure.server import preflight
+from perdure.server import past_start, preflight
 from perdure.server.preflight import look
 from tests.support.process import free_port
 from tests.unit.net.helpers import issue
@@ -336,6 +339,22 @@ def test_a_log_that_waits_has_a_bound(
     if is_told:
         assert "waits for archive, lake" in told[0].message
         assert "disk_bytes_max" in told[0].hint
+
+
+def test_replays_go_on_in_an_archive_that_the_log_waits_for(
+    made: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past_start.importlib.util, "find_spec", lambda _: object())
+    pipeline = PipelineConfig(tables=TablesConfig(place=str(tmp_path)))
+    (warning,) = look(made(pipeline=pipeline), ports=False).warnings
+    assert warning.path == "retention.keep_for"
+    assert "before it is archived is in no replay" in warning.message
+    kept = RetentionConfig(keep_for=("archive",), bytes=2**34)
+    assert not look(made(pipeline=pipeline, retention=kept), ports=False).warnings
+    problems, _ = told(made(replay=ReplayConfig(archive="on")))
+    assert problems == [
+        "replay.archive: replays are to go on in the archive, and no place of it is named"
+    ]
 
 
 def test_filters_of_what_is_recorded_are_filters(made: Callable[..., Config]) -> None:

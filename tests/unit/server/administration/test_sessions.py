@@ -22,6 +22,8 @@ from perdure.admin.records.sessions import (
     ListSessions,
 )
 from perdure.admin.records.storage import RotateLog
+from perdure.admin.records.subscriptions import ListSubscriptions
+from perdure.clock import SystemClock
 from perdure.config.units import parse_time
 from perdure.errors import ConfigError, StorageUnavailable
 from perdure.model import Will
@@ -34,6 +36,7 @@ from perdure.mqtt.packets import (
 )
 from perdure.topic.proposal import Structure
 from tests.support.bounds import HANG_S
+from tests.support.past import FakePast
 from tests.unit.server.administration.scene import Client, Scene, offline
 
 
@@ -87,6 +90,37 @@ async def test_explain(scene: Scene) -> None:
     assert here["findings"][0]["code"] == "connected"
     assert there["verdict"] == "no_match"
     assert await is_missing(scene, ExplainSession(client_id="nobody", topic="t"))
+
+
+async def test_a_replay_that_stands_in_the_archive_is_told(scene: Scene) -> None:
+    """Which one, and how far it is; that it waits; whatever the client does meanwhile."""
+    services = scene.broker.services
+    services.past = past = FakePast(scene.scheduler)
+    past.is_away = True
+    scene.database.rotate(SystemClock().now_us())
+    await (await scene.connect("p")).send(Publish("t/1", b"x", 1, packet_id=1))
+    services.pipeline.run()
+    scene.database.rotate(SystemClock().now_us())
+    scene.database.drop_generation(1)
+    scene.database.drop_generation(2)
+    client = await scene.connect("a", expiry_s=60)
+    wish = Properties(user_properties=(("replay-from", "0"),))
+    await client.send(Subscribe(2, [SubscribeFilter("t/#", 1)], wish))
+    for _ in range(2):
+        (sub,) = (await show(scene, "a"))["subscriptions"]
+        assert (sub["backfilling"], sub["given_offset"]) == ("archive", 0)
+        (row,) = (await scene.ask(ListSubscriptions(client_id="a")))["items"]
+        assert (row["backfilling"], row["given_offset"]) == ("archive", 0)
+        findings = (await scene.ask(ExplainSession(client_id="a", topic="t/1")))["findings"]
+        (found,) = [each for each in findings if each["code"] == "in_archive"]
+        assert "of the archive behind offset 0" in found["detail"]
+        assert "the archive is away: the store is away" in found["detail"]
+        assert not found["ok"]
+        client.close()
+    # Without an archive it would be given what the log has.
+    services.past = None
+    (sub,) = (await show(scene, "a"))["subscriptions"]
+    assert (sub["backfilling"], sub["given_offset"]) == ("recorded", 0)
 
 
 async def test_discard_an_offline_session(scene: Scene) -> None:

@@ -12,6 +12,7 @@ from perdure.admin.records.watch import GetTop, ListAlarms, ListSlow
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import PUBACK, Ack, Publish, Subscribe, SubscribeFilter
 from perdure.server.administration import watch
+from tests.support.past import FakePast
 from tests.unit.server.administration.scene import Scene
 
 
@@ -119,6 +120,20 @@ async def test_an_alarm_is_told_to_who_listens_and_who_comes_later(scene: Scene)
     late = await scene.connect("late")
     request = Subscribe(1, [SubscribeFilter("$SYS/broker/alarms/+", 0)])
     assert b"cleared" in await late.send(request) or b"cleared" in late.written
+
+
+async def test_an_archive_that_is_waited_for_is_an_alarm(scene: Scene) -> None:
+    alarms = scene.administration.alarms
+    alarms.config = msgspec.structs.replace(alarms.config, raise_after_s=0, clear_after_s=0)
+    scene.broker.services.past = past = FakePast(scene.scheduler)
+    past.is_away = True
+    alarms.look()
+    (found,) = (await scene.ask(ListAlarms()))["items"]
+    assert found["name"] == "archive_wait"
+    assert found["message"] == "replays have waited 90 s for the archive: the store is away"
+    past.is_away = False
+    alarms.look()
+    assert (await scene.ask(ListAlarms()))["items"] == []
 
 
 async def test_a_store_that_takes_nothing_is_an_alarm(scene: Scene) -> None:
