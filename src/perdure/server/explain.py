@@ -205,7 +205,7 @@ def _explain_subscriptions(
 def _explain_backfill(sub: Subscription, rules: Rules | None) -> Finding:
     """What a subscription is given before the message."""
     held = held_subscription(sub, seam=0 if rules is None else rules.seam)
-    if rules is None or held.backfilling != "archive":
+    if rules is None or held.backfilling != "archived":
         text = f"{sub.name} is still given older messages; new ones follow after them"
         return Finding("subscription", True, "backfilling", text)
     text = (

@@ -262,7 +262,7 @@ def held_subscription(sub: Subscription, *, seam: int = 0) -> HeldSubscription:
     backfilling = given_offset = None
     if sub.backfill is not None:
         given_offset = sub.backfill.after_offset
-        backfilling = "archive" if given_offset < seam else "recorded"
+        backfilling = "archived" if given_offset < seam else "recorded"
         if sub.backfill.retained:
             backfilling = "retained"
     return HeldSubscription(

@@ -61,7 +61,7 @@ class HeldSubscription(msgspec.Struct, frozen=True, kw_only=True):
         identifier: Subscription Identifier; null = none.
         where: its content filter; null = none.
         since, since_us: it holds for messages recorded after this.
-        backfilling: ``retained``, ``archive`` or ``recorded`` while it is given older messages:
+        backfilling: ``retained``, ``archived`` or ``recorded`` while it is given older messages:
             those that are retained, and those that the archive or the log has; null = live.
         given_offset, given_at: up to where it was given recorded ones; null = it is live.
     """

@@ -96,6 +96,7 @@ class _Answers:
     def _refused(self, request: PageRequest, code: str, text: str, hint: str) -> PageAnswer:
         if self._reader is not None:
             self._reader.forget()
+            text = self._reader.redacted(text)
         text = text[:ERROR_CHARACTERS_MAX]
         return PageAnswer(request.number, code=code, error=text, hint=hint)
 

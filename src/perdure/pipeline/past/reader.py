@@ -128,6 +128,10 @@ class PastReader:
         """Know nothing any more of an archive that could not be read."""
         self._state = self._archived = None
 
+    def redacted(self, text: str) -> str:
+        """What went wrong, without the secrets of catalog and store."""
+        return self._lake.store.redact(text)
+
     # -- what there is ---------------------------------------------------------------------
 
     def _known(self) -> tuple[ArchiveState, Archived]:

@@ -108,9 +108,9 @@ async def test_a_replay_that_stands_in_the_archive_is_told(scene: Scene) -> None
     await client.send(Subscribe(2, [SubscribeFilter("t/#", 1)], wish))
     for _ in range(2):
         (sub,) = (await show(scene, "a"))["subscriptions"]
-        assert (sub["backfilling"], sub["given_offset"]) == ("archive", 0)
+        assert (sub["backfilling"], sub["given_offset"]) == ("archived", 0)
         (row,) = (await scene.ask(ListSubscriptions(client_id="a")))["items"]
-        assert (row["backfilling"], row["given_offset"]) == ("archive", 0)
+        assert (row["backfilling"], row["given_offset"]) == ("archived", 0)
         findings = (await scene.ask(ExplainSession(client_id="a", topic="t/1")))["findings"]
         (found,) = [each for each in findings if each["code"] == "in_archive"]
         assert "of the archive behind offset 0" in found["detail"]
