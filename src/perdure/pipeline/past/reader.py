@@ -73,7 +73,7 @@ class PastReader:
 
     Args:
         lake: that has it.
-        database: identity of the log that it must be of; empty = any.
+        database: identity of the log that it must be of.
         window_bytes: of the rows that are held for one filter, about.
         readings_max: filters that rows are held for.
         clock: monotonic seconds; for tests.
