@@ -12,13 +12,17 @@ import os
 import random
 import re
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests import servers
 from tests.crash.client import Client, Clients
+from tests.spark.broker import Broker
 from tests.support import packets
 from tests.support.bounds import HANG_S
 from tests.support.database_servers import PostgresServer, RedisServer
@@ -346,6 +350,79 @@ async def _kill_in_the_middle(running: Running) -> None:
     assert reader.numbers == [number for _, number in running.sent]
     for event in ("archive.away", "archive.incomplete", "replay.cut_short"):
         assert running.told(event) == []
+
+
+@pytest.mark.kafka
+async def test_nodes_of_a_cluster_read_it_each_by_itself(tmp_path: Path) -> None:
+    """A session moves to another node while it stands in the archive."""
+    pytest.importorskip("uvicorn")
+    pytest.importorskip("confluent_kafka")
+    name, place = servers.kafka_topic(), tmp_path / "to"
+    with ExitStack() as stack:
+        nodes = []
+        for number in (1, 2):
+            home = tmp_path / f"n{number}"
+            home.mkdir()
+            settings = {
+                "node.name": f"n{number}",
+                "cluster.name": name,
+                "cluster.kafka": servers.kafka().servers,
+                "retention.time_s": "1",
+                "retention.generation_time_s": "1",
+                "retention.check_interval_s": "1",
+                "retention.keep_for": "archive",
+                "pipeline.tables.place": str(place),
+                "pipeline.tables.format": "parquet",
+                "replay.archive": "on",
+                "replay.page_messages": "20",
+            }
+            nodes.append(stack.enter_context(Broker(home, hides=False, settings=settings)))
+        command = [sys.executable, "-m", "perdure", "pipeline", "archive", "--to", str(place)]
+        command += ["--url", ",".join(each.url for each in nodes), "--format", "parquet", "--once"]
+        command += ["--token-file", str(nodes[0].token_file)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        clients = [Clients(each.port) for each in nodes]
+        publisher = await clients[1].connect("p")
+        sent = 0
+        for _ in range(4):
+            for _ in range(100):
+                sent += 1
+                data = packets.publish(
+                    "t", b"%d" % sent, qos=1, packet_id=sent, dup=False, protocol=4
+                )
+                publisher.send(data)
+                await publisher.expect(packets.PUBACK)
+            await asyncio.sleep(1.2)
+            archive = await asyncio.create_subprocess_exec(*command, env=environment)
+            assert await archive.wait() == 0
+        async with asyncio.timeout(HANG_S):
+            while any(each.log.read_text().count("generation.dropped") < 3 for each in nodes):
+                await asyncio.sleep(0.2)
+        found: list[int] = []
+        for number in (0, 1):
+            client = Client(*await asyncio.open_connection("127.0.0.1", nodes[number].port))
+            clients[number]._made.append(client)
+            client.send(packets.connect("r", protocol=5, receive_maximum=16))
+            await client.expect(packets.CONNACK)
+            if not number:
+                wish = [("replay-from", "0")]
+                client.send(packets.subscribe(1, [("t", 1)], protocol=5, user=wish))
+            while len(found) < (150, sent)[number]:
+                packet = await client.take()
+                assert packet is not None
+                if packet.kind == packets.PUBLISH:
+                    message = packets.read_publish(packet, protocol=5)
+                    if int(message.payload) not in found:
+                        found.append(int(message.payload))
+                    client.send(packets.acknowledgement(packets.PUBACK, message.packet_id))
+        assert found == list(range(1, sent + 1))
+        for each in nodes:
+            log = each.log.read_text()
+            assert "archive.reader_started" in log
+            assert "archive.away" not in log
+            assert "archive.incomplete" not in log
+        for made_clients in clients:
+            await made_clients.close()
 
 
 async def test_without_the_archive_it_begins_where_the_log_does(
