@@ -31,9 +31,10 @@ from perdure.broker.services import Services
 from perdure.errors import StorageUnavailable
 from perdure.model import StoredSession
 from perdure.mqtt.reason_codes import ADMINISTRATIVE_ACTION
-from perdure.server.administration.listing import LiveTable, list_sessions
+from perdure.server.administration.listing import LiveTable
 from perdure.server.administration.service import Call, Handler
 from perdure.server.administration.sessions_elsewhere import SessionsElsewhere
+from perdure.server.administration.sorting import sessions_in_order
 from perdure.server.explain import explain_session
 from perdure.server.inspect import describe, session_row
 from perdure.server.rules import Rules
@@ -83,7 +84,7 @@ class SessionOperations:
     async def list_page(self, request: ListSessions, _call: Call) -> SessionPage:
         """Stored sessions, and in their places those that are only in memory."""
         now_us, skew_us = times(self._services)
-        return await list_sessions(
+        return await sessions_in_order(
             self._services.database,
             request,
             now_us,
