@@ -147,9 +147,10 @@ class SessionOperations:
         call.after = await self._row(request.client_id)
         return Outcome(request.client_id, "given")
 
-    async def kick_all(self, request: BulkKick, _call: Call) -> OutcomeList:
+    async def kick_all(self, request: BulkKick, call: Call) -> OutcomeList:
         """Take leave of several clients."""
-        items = []
+        items: list[Outcome] = []
+        call.after = items  # what was done is recorded also if it does not get to the end
         for number, client_id in enumerate(request.client_ids, start=1):
             done = await self._disconnect(client_id)
             items.append(Outcome(client_id, "kicked" if done else "not_found"))
@@ -157,9 +158,10 @@ class SessionOperations:
                 await asyncio.sleep(0)
         return OutcomeList(items)
 
-    async def discard_all(self, request: BulkDiscard, _call: Call) -> OutcomeList:
+    async def discard_all(self, request: BulkDiscard, call: Call) -> OutcomeList:
         """End several sessions."""
-        items = []
+        items: list[Outcome] = []
+        call.after = items
         for client_id in request.client_ids:
             done = await self._end(client_id)
             items.append(Outcome(client_id, "discarded" if done else "not_found"))
