@@ -100,6 +100,10 @@ class LiveTable:
         """A connected session."""
         return self._live.get(client_id)
 
+    def sessions(self) -> list[Connected]:
+        """All of them, in no order."""
+        return list(self._live.values())
+
     async def ids(self) -> list[bytes]:
         """Client ids in UTF-8 order; of very many connected ones as of two seconds ago."""
         if len(self._live) <= SORTED_AT_ONCE_MAX:
