@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import sqlite3
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -194,6 +196,43 @@ async def test_an_embedded_store_lasts_and_tells_no_token(tmp_path: Path) -> Non
     path.write_bytes(b"no database at all" * 100)
     with pytest.raises(StorageCorrupt, match="damaged"):
         await open_tokens(str(path), now_s=NOW_S)
+
+
+_DAMAGE = (
+    "UPDATE tokens SET expires_at = expires_at + 1",
+    "UPDATE tokens SET value = CAST(replace(value, CAST('alice' AS BLOB), 'alicf') AS BLOB)",
+    "UPDATE tokens SET value = x''",
+)
+
+
+@pytest.mark.parametrize("damage", _DAMAGE)
+async def test_a_damaged_row_is_no_token(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "tokens.db"
+    store = await open_tokens(str(path), now_s=NOW_S)
+    mine = Token(bytes(20), "alice", LATER_S)
+    await store.save([mine], NOW_S)
+    handle = await store.handle(mine.id)
+    with contextlib.closing(sqlite3.connect(path)) as rows, rows:
+        assert rows.execute(damage).rowcount == 1
+    assert await store.find(mine.id, NOW_S) is None
+    assert await store.page("", 10, NOW_S) == ([], "")
+    assert await store.revoke_handle(handle, NOW_S) is None
+    assert await store.count() == 0
+    await store.close()
+
+
+async def test_rows_without_checksums_are_given_them(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.db"
+    store = await open_tokens(str(path), now_s=NOW_S)
+    await store.save([FULL], NOW_S)
+    await store.close()
+    with contextlib.closing(sqlite3.connect(path)) as rows, rows:
+        rows.execute("UPDATE tokens SET value = substr(value, 1, length(value) - 4)")
+        rows.execute("PRAGMA user_version = 1")
+    for _ in range(2):
+        again = await open_tokens(str(path), now_s=NOW_S)
+        assert await again.find(FULL.id, NOW_S) == FULL
+        await again.close()
 
 
 @pytest.fixture

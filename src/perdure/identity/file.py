@@ -12,6 +12,7 @@ and its audit record are one transaction; the broker takes the records from here
     ended      digest of a login · until                      whatever its store says
     failures   key (a name or an address) · count · last      of logins
     outbox     id · record (JSON)                             not in the log yet
+    seal       digest of all but the failures (``identity.seal``)
 """
 
 from __future__ import annotations
@@ -21,17 +22,21 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, final
+from typing import Any, Final, TypeVar, final
 
 import msgspec
 
+from perdure import sqlite_errors
 from perdure.admin.audit import AuditRecord
-from perdure.errors import StorageCorrupt, StorageFull, StorageUnavailable
+from perdure.errors import StorageCorrupt, StorageUnavailable
+from perdure.identity import seal
 from perdure.storage.directory_record import is_noted
+
+T = TypeVar("T")
 
 FILE_NAME: Final = "identity.db"
 
@@ -43,30 +48,49 @@ DAMAGED_HINT: Final = (
     "put it back from a backup; or perdure storage repair puts it aside, and users and keys are to "
     "be made anew"
 )
-VERSION: Final = 1
+VERSION: Final = 2
+UNSEALED: Final = 1
+"""Version without a seal, which is given one."""
 BUSY_MS: Final = 5_000
 
 OUTBOX_MAX: Final = 100_000
 """Records that wait for a broker; beyond it the oldest goes, for changes must stay possible."""
 
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS users (
-  name TEXT PRIMARY KEY, role TEXT NOT NULL, password TEXT NOT NULL, created_at_us INTEGER NOT NULL,
-  changed_at_us INTEGER NOT NULL, last_login_at_us INTEGER NOT NULL, generation INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS api_keys (
-  id TEXT PRIMARY KEY, digest BLOB NOT NULL, name TEXT NOT NULL, role TEXT NOT NULL,
-  scopes TEXT NOT NULL, filters TEXT NOT NULL, created_at_us INTEGER NOT NULL,
-  created_by TEXT NOT NULL,
-  expires_at_us INTEGER NOT NULL, last_used_at_us INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS setup (digest BLOB PRIMARY KEY, expires_at_us INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS ended (digest TEXT PRIMARY KEY, until_s INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS failures (
-  key TEXT PRIMARY KEY, count INTEGER NOT NULL, last_us INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, record BLOB NOT NULL);
-"""
+_TABLES: Final = (
+    """
+    CREATE TABLE IF NOT EXISTS users (
+      name TEXT PRIMARY KEY, role TEXT NOT NULL, password TEXT NOT NULL,
+      created_at_us INTEGER NOT NULL, changed_at_us INTEGER NOT NULL,
+      last_login_at_us INTEGER NOT NULL, generation INTEGER NOT NULL
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE IF NOT EXISTS api_keys (
+      id TEXT PRIMARY KEY, digest BLOB NOT NULL, name TEXT NOT NULL, role TEXT NOT NULL,
+      scopes TEXT NOT NULL, filters TEXT NOT NULL, created_at_us INTEGER NOT NULL,
+      created_by TEXT NOT NULL,
+      expires_at_us INTEGER NOT NULL, last_used_at_us INTEGER NOT NULL
+    ) WITHOUT ROWID
+    """,
+    "CREATE TABLE IF NOT EXISTS setup (digest BLOB PRIMARY KEY, expires_at_us INTEGER NOT NULL)",
+    """
+    CREATE TABLE IF NOT EXISTS ended (
+      digest TEXT PRIMARY KEY, until_s INTEGER NOT NULL
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE IF NOT EXISTS failures (
+      key TEXT PRIMARY KEY, count INTEGER NOT NULL, last_us INTEGER NOT NULL
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE IF NOT EXISTS outbox (
+      id INTEGER PRIMARY KEY AUTOINCREMENT, record BLOB NOT NULL
+    )
+    """,
+    seal.SCHEMA,
+)
+_BROKEN: Final = "its users and keys are not those that were written"
 
 
 @final
@@ -114,18 +138,43 @@ class IdentityFile:
         return connection
 
     def _prepare(self) -> None:
-        self._written.execute("PRAGMA journal_mode = WAL")
-        (version,) = self._written.execute("PRAGMA user_version").fetchone()
-        if version not in (0, VERSION):
+        rows = self._written
+        rows.execute("PRAGMA journal_mode = WAL")
+        (version,) = rows.execute("PRAGMA user_version").fetchone()
+        if version not in (0, UNSEALED, VERSION):
             raise StorageCorrupt(f"{self.path} is of another release (version {version})")
-        if version == 0:
-            if self._was_here:
-                raise self._gone()
-            self._written.executescript(_SCHEMA)
-            self._written.execute(f"PRAGMA user_version = {VERSION}")
-        (mark,) = self._written.execute("PRAGMA application_id").fetchone()
+        if version == 0 and self._was_here:
+            raise self._gone()
+        if version != VERSION:
+            with self._transaction():
+                self._make()
+        with self._transaction("BEGIN"):
+            self._check_seal()
+
+    def _make(self) -> None:
+        """Make the tables and their seal, if nobody else has done so meanwhile."""
+        rows = self._written
+        (version,) = rows.execute("PRAGMA user_version").fetchone()
+        if version == VERSION:
+            return
+        for statement in _TABLES:
+            rows.execute(statement)
+        seal.put_seal(rows, seal.seal_of(rows))
+        rows.execute(f"PRAGMA user_version = {VERSION}")
+        (mark,) = rows.execute("PRAGMA application_id").fetchone()
         if mark == 0:
-            self._written.execute(f"PRAGMA application_id = {secrets.randbelow(2**31 - 1) + 1}")
+            rows.execute(f"PRAGMA application_id = {secrets.randbelow(2**31 - 1) + 1}")
+
+    def _check_seal(self) -> bytes:
+        """The seal, which holds; within a transaction.
+
+        Raises:
+            StorageCorrupt: what is there is not what was written.
+        """
+        found = seal.seal_of(self._written)
+        if not seal.seal_holds(self._written, found):
+            raise StorageCorrupt(f"{self.path} is damaged: {_BROKEN}", hint=DAMAGED_HINT)
+        return found
 
     def _gone(self) -> StorageCorrupt:
         what = "is empty" if self.path.exists() else "is gone"
@@ -150,14 +199,22 @@ class IdentityFile:
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
         """A transaction that sees no other writer: all of it is kept, or nothing."""
-        with self._changing, translated():
-            self._written.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._written
-            except BaseException:
-                self._written.execute("ROLLBACK")
-                raise
-            self._written.execute("COMMIT")
+        with self._changing, translated(), self._transaction():
+            before = self._check_seal()
+            yield self._written
+            after = seal.seal_of(self._written)
+            if after != before:
+                seal.put_seal(self._written, after)
+
+    @contextmanager
+    def _transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+        self._written.execute(begin)
+        try:
+            yield
+        except BaseException:
+            self._written.execute("ROLLBACK")
+            raise
+        self._written.execute("COMMIT")
 
     @contextmanager
     def look(self) -> Iterator[sqlite3.Connection]:
@@ -194,12 +251,8 @@ def translated() -> Iterator[None]:
     """Turn SQLite's errors into ours."""
     try:
         yield
-    except sqlite3.OperationalError as error:
-        if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
-            raise StorageFull("the disk of identity.db is full") from None
-        raise StorageUnavailable(f"identity.db cannot be used: {error}") from None
     except sqlite3.Error as error:
-        raise StorageCorrupt(f"{FILE_NAME} is damaged: {error}", hint=DAMAGED_HINT) from None
+        raise sqlite_errors.translated(error, FILE_NAME, DAMAGED_HINT) from None
 
 
 def damage_of(directory: Path) -> str:
@@ -211,32 +264,47 @@ def damage_of(directory: Path) -> str:
     if not path.exists():
         return ""
     try:
-        spare = path.stat().st_size % (_ask(path, "PRAGMA page_size") or 1)
+        spare = path.stat().st_size % (_asked(path, _value_of("PRAGMA page_size")) or 1)
         if spare:
             return f"it ends {spare} bytes into a page"  # which SQLite fills up with zeros
-        found = _ask(path, "PRAGMA quick_check(1)")
+        found = _asked(path, _value_of("PRAGMA quick_check(1)"))
+        if found not in ("ok", None):
+            return str(found)
+        return _BROKEN if _asked(path, _has_broken_seal) else ""
     except sqlite3.Error as error:
         return str(error)
-    return "" if found in ("ok", None) else str(found)
 
 
 def mark_of_users(path: Path) -> str:
     """What tells such a file from every other; empty = it cannot be read now."""
     try:
-        found = _ask(path, "PRAGMA application_id")
+        found = _asked(path, _value_of("PRAGMA application_id"))
     except sqlite3.Error:
         return ""  # that is damage
     return f"{found:08x}" if found else ""
 
 
-def _ask(path: Path, question: str) -> Any:
-    """One value out of a file, which is not changed; None = in use, or not for this user.
+def _value_of(question: str) -> Callable[[sqlite3.Connection], Any]:
+    return lambda rows: rows.execute(question).fetchone()[0]
+
+
+def _has_broken_seal(rows: sqlite3.Connection) -> bool:
+    rows.execute("BEGIN")
+    (version,) = rows.execute("PRAGMA user_version").fetchone()
+    return version >= VERSION and not seal.seal_holds(rows, seal.seal_of(rows))
+
+
+def _asked(path: Path, ask: Callable[[sqlite3.Connection], T]) -> T | None:
+    """Something of a file, which is not changed; None = in use, or not for this user.
 
     Raises:
         sqlite3.Error: it is damaged.
     """
-    with contextlib.suppress(sqlite3.OperationalError):
-        uri = f"{path.absolute().as_uri()}?mode=ro"
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    try:
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as rows:
-            return rows.execute(question).fetchone()[0]
-    return None
+            return ask(rows)
+    except sqlite3.Error as error:
+        if sqlite_errors.is_damage(error):
+            raise
+        return None

@@ -399,5 +399,6 @@ def run(
     """Run a broker in the foreground; returns the exit code."""
     process.raise_open_files()
     process.settle_allocator()
+    process.settle_threads()
     process.run(serve(config, reload=reload, greet=greet, live=live, engine=engine))
     return 0

@@ -1,6 +1,7 @@
 """Tokens in a file of SQLite, for a broker without a server.
 
 The file keeps SHA-256 digests, not tokens: who reads it or a copy of it cannot present one.
+Each row ends in a checksum: one that is damaged is a token that nobody has.
 """
 
 from __future__ import annotations
@@ -8,17 +9,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sqlite3
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, TypeVar, final
+from typing import Final, TypeAlias, TypeVar, final
 
-from perdure.errors import StorageCorrupt, StorageFull, StorageUnavailable
+from perdure import sqlite_errors
+from perdure.errors import StorageCorrupt, StorageUnavailable
 from perdure.tokens.store import TokenStore
 from perdure.tokens.token import Listed, Token, listed
 from perdure.tokens.values import pack_short, unpack_short
 
 T = TypeVar("T")
+_Row: TypeAlias = tuple[bytes, int, bytes]
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS tokens (
@@ -26,9 +30,13 @@ CREATE TABLE IF NOT EXISTS tokens (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS tokens_by_expiry ON tokens (expires_at);
 """
-_VERSION: Final = 1
+_VERSION: Final = 2
+_UNCHECKED: Final = 1
+"""Version whose rows have no checksum, and are given one."""
 _BUSY_MS: Final = 5_000
-_FULL: Final = "SQLITE_FULL"
+_CHECKSUM_BYTES: Final = 4
+_COLUMNS: Final = "digest, expires_at, value"
+_WHAT: Final = "the token store"
 
 
 @final
@@ -57,7 +65,11 @@ class EmbeddedTokens(TokenStore):
             raise
 
     async def _save(self, tokens: Sequence[Token], now_s: int) -> None:
-        rows = [(_digest(token.id), token.expires_at, pack_short(token)) for token in tokens]
+        rows = [
+            (digest, token.expires_at, _checked(digest, token.expires_at, pack_short(token)))
+            for token in tokens
+            for digest in (_digest(token.id),)
+        ]
 
         def save() -> None:
             with self._database:
@@ -66,15 +78,15 @@ class EmbeddedTokens(TokenStore):
         await self._run(save)
 
     async def find(self, token_id: bytes, now_s: int) -> Token | None:
-        def find() -> bytes | None:
-            row = self._database.execute(
-                "SELECT value FROM tokens WHERE digest = ? AND expires_at > ?",
+        def find() -> list[_Row]:
+            return self._database.execute(
+                f"SELECT {_COLUMNS} FROM tokens WHERE digest = ? AND expires_at > ?",  # noqa: S608
                 (_digest(token_id), now_s),
-            ).fetchone()
-            return None if row is None else bytes(row[0])
+            ).fetchall()
 
-        value = await self._run(find)
-        return None if value is None else unpack_short(token_id, value)
+        return next(
+            (unpack_short(token_id, each) for _, each in _whole(await self._run(find))), None
+        )
 
     async def revoke(self, token_id: bytes) -> bool:
         def revoke() -> int:
@@ -91,16 +103,16 @@ class EmbeddedTokens(TokenStore):
     async def page(self, after: str, limit: int, now_s: int) -> tuple[list[Listed], str]:
         last = bytes.fromhex(after)
 
-        def page() -> list[tuple[bytes, bytes]]:
+        def page() -> list[_Row]:
             return self._database.execute(
-                "SELECT digest, value FROM tokens WHERE digest > ? AND expires_at > ? "
+                f"SELECT {_COLUMNS} FROM tokens WHERE digest > ? AND expires_at > ? "  # noqa: S608
                 "ORDER BY digest LIMIT ?",
                 (last, now_s, limit),
             ).fetchall()
 
         rows = await self._run(page)
-        found = [listed(digest.hex(), unpack_short(b"", value)) for digest, value in rows]
-        return found, found[-1].handle if len(found) == limit else ""
+        found = [listed(digest.hex(), unpack_short(b"", each)) for digest, each in _whole(rows)]
+        return found, rows[-1][0].hex() if len(rows) == limit else ""
 
     async def revoke_handle(self, handle: str, now_s: int) -> Listed | None:
         try:
@@ -108,16 +120,16 @@ class EmbeddedTokens(TokenStore):
         except ValueError:
             return None
 
-        def revoke() -> bytes | None:
+        def revoke() -> list[_Row]:
             with self._database:
-                row = self._database.execute(
-                    "DELETE FROM tokens WHERE digest = ? AND expires_at > ? RETURNING value",
+                return self._database.execute(
+                    "DELETE FROM tokens WHERE digest = ? AND expires_at > ? "  # noqa: S608
+                    f"RETURNING {_COLUMNS}",
                     (digest, now_s),
-                ).fetchone()
-            return None if row is None else bytes(row[0])
+                ).fetchall()
 
-        value = await self._run(revoke)
-        return None if value is None else listed(handle, unpack_short(b"", value))
+        rows = _whole(await self._run(revoke))
+        return next((listed(handle, unpack_short(b"", each)) for _, each in rows), None)
 
     async def maintain(self, now_s: int) -> int:
         def sweep() -> int:
@@ -143,7 +155,7 @@ class EmbeddedTokens(TokenStore):
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as error:
-            raise _translated(error) from None
+            raise sqlite_errors.translated(error, _WHAT) from None
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -152,21 +164,41 @@ def _open(path: Path) -> sqlite3.Connection:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
         (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version not in (0, _VERSION):
+        if version not in (0, _UNCHECKED, _VERSION):
             raise StorageCorrupt(f"{path} is of another release (version {version})")
         database.executescript(_SCHEMA)
-        database.execute(f"PRAGMA user_version = {_VERSION}")
+        with database:
+            database.execute("BEGIN IMMEDIATE")
+            _give_checksums(database)
+            database.execute(f"PRAGMA user_version = {_VERSION}")
     except sqlite3.Error as error:
-        raise _translated(error) from None
+        raise sqlite_errors.translated(error, _WHAT) from None
     return database
 
 
-def _translated(error: sqlite3.Error) -> StorageCorrupt | StorageFull | StorageUnavailable:
-    if getattr(error, "sqlite_errorname", "") == _FULL:
-        return StorageFull("the disk of the token store is full")
-    if isinstance(error, sqlite3.OperationalError):
-        return StorageUnavailable(f"the token store cannot be used: {error}")
-    return StorageCorrupt(f"the token store is damaged: {error}")
+def _give_checksums(database: sqlite3.Connection) -> None:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version == _UNCHECKED:
+        database.create_function("checked", 3, _checked, deterministic=True)
+        database.execute("UPDATE tokens SET value = checked(digest, expires_at, value)")
+
+
+def _checked(digest: bytes, expires_at: int, value: bytes) -> bytes:
+    """A value with the checksum of its row."""
+    return value + _checksum(digest, expires_at, value)
+
+
+def _checksum(digest: bytes, expires_at: int, value: bytes) -> bytes:
+    row = b"%b%d %b" % (digest, expires_at, value)
+    return zlib.crc32(row).to_bytes(_CHECKSUM_BYTES, "big")
+
+
+def _whole(rows: Sequence[_Row]) -> Iterator[tuple[bytes, bytes]]:
+    """Digests and values of the rows that are what was written."""
+    for digest, expires_at, checked in rows:
+        value, checksum = checked[:-_CHECKSUM_BYTES], checked[-_CHECKSUM_BYTES:]
+        if checksum == _checksum(digest, expires_at, value):
+            yield digest, value
 
 
 def _digest(token_id: bytes) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from perdure.broker.auth.key_file import KEY_FILE, load_or_create_key
 from perdure.cli.main import run
 from perdure.errors import StorageCorrupt
 from perdure.forwarders.origin import ORIGIN_FILE
-from perdure.identity.file import FILE_NAME, IdentityFile
+from perdure.identity.file import FILE_NAME, UNSEALED, IdentityFile
 from perdure.server.bans import BAN_FILE
 from perdure.server.clock_file import CLOCK_FILE
 from perdure.server.cluster_log_note import TOPIC_FILE
@@ -186,6 +188,65 @@ def test_a_user_file_that_lacks_its_last_byte(directory: Path) -> None:
     assert "into a page" in found.problem
     with pytest.raises(StorageCorrupt, match="into a page"):
         check_own_files(directory)
+
+
+_CHANGES = (
+    "INSERT INTO users VALUES ('ada', 'viewer', 'x', 1, 2, 3, 4)",
+    "INSERT INTO api_keys VALUES ('k1', x'01', 'k', 'viewer', '[]', '[]', 1, 'ada', 0, 0)",
+    "INSERT INTO setup VALUES (x'02', 9)",
+    "INSERT INTO ended VALUES ('digest', 9)",
+)
+_FLIPS = (
+    (b"viewer", b"viewes"),
+    (b"viewer", b"view\xffr"),
+    (b"ada", b"adb"),
+    (b"digest", b"digesu"),
+)
+
+
+@pytest.mark.parametrize(("was", "is_now"), _FLIPS)
+def test_a_letter_of_the_users_that_became_another(
+    directory: Path, was: bytes, is_now: bytes
+) -> None:
+    """SQLite does not notice."""
+    path = directory / FILE_NAME
+    with IdentityFile(directory) as file:
+        for statement in _CHANGES:
+            with file.change() as rows:
+                rows.execute(statement)
+    check_own_files(directory)
+    data = path.read_bytes()
+    assert was in data
+    path.write_bytes(data.replace(was, is_now))
+    [found] = damaged_files(directory)
+    assert found.table == FILE_NAME
+    with pytest.raises(StorageCorrupt, match=r"identity.db is damaged"):
+        check_own_files(directory)
+    with pytest.raises(StorageCorrupt, match=r"identity.db is damaged"):
+        IdentityFile(directory)
+
+
+def test_what_was_damaged_under_a_running_broker_is_not_sealed(directory: Path) -> None:
+    with IdentityFile(directory) as file:
+        with file.change() as rows:
+            rows.execute(_CHANGES[0])
+        with contextlib.closing(sqlite3.connect(file.path)) as other, other:
+            other.execute("UPDATE users SET role = 'admin'")
+        with pytest.raises(StorageCorrupt, match="not those"), file.change() as rows:
+            rows.execute(_CHANGES[1])
+        with file.look() as rows:
+            assert rows.execute("SELECT count(*) FROM api_keys").fetchone() == (0,)
+
+
+def test_a_file_without_a_seal_is_given_one(directory: Path) -> None:
+    with contextlib.closing(sqlite3.connect(directory / FILE_NAME)) as rows, rows:
+        rows.execute(_CHANGES[0])
+        rows.execute("DROP TABLE seal")
+        rows.execute(f"PRAGMA user_version = {UNSEALED}")
+    assert list(damaged_files(directory)) == []
+    with IdentityFile(directory) as file, file.look() as rows:
+        assert rows.execute("SELECT name FROM users").fetchall() == [("ada",)]
+    assert list(damaged_files(directory)) == []
 
 
 def test_the_users_whose_newest_pages_are_gone(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import builtins
 import gc
 import resource
+import sys
 from typing import Any
 
 import pytest
@@ -13,10 +14,12 @@ import uvloop
 
 from perdure.server.process import (
     GC_THRESHOLDS,
+    SWITCH_S,
     loop_factory,
     raise_open_files,
     run,
     settle_collector,
+    settle_threads,
 )
 
 
@@ -90,3 +93,13 @@ def test_a_limit_that_is_not_granted_stays(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, resource.RLIM_INFINITY))
     monkeypatch.setattr(resource, "setrlimit", refuse)
     assert raise_open_files() == 256
+
+
+def test_a_thread_that_waits_for_the_gil_asks_for_it_soon() -> None:
+    before = sys.getswitchinterval()
+    try:
+        settle_threads()
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
+        assert before / 5 > SWITCH_S
+    finally:
+        sys.setswitchinterval(before)

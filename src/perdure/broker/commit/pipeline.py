@@ -58,6 +58,10 @@ SEARCH_TURNS: Final = 256
 MANY_SESSIONS: Final = 16
 """Sessions that one message goes to, before which it pays to ask whether the sync has finished."""
 
+LONG_US: Final = 2_000
+"""Time to write and hand out after which it pays, too: many disks have synced by then, and who
+waits for that would wait for another turn as long as this one."""
+
 
 class Flushed:
     """Who gathers bytes in a turn, to be written once at its end."""
@@ -245,7 +249,7 @@ class CommitPipeline(CommitListener):
         else:
             count, begun_us = self._taken_count(), self._committer.clock.monotonic_us()
             self._commit()
-            self._finish(polls=not self._committer.pacer.spaced)
+            self._finish(polls=self._pays_to_poll(begun_us))
             elapsed_us = self._committer.clock.monotonic_us() - begun_us
             self.turn_budget.handed_out(count, dispatcher.work, elapsed_us)
             dispatcher.work = 0
@@ -300,6 +304,18 @@ class CommitPipeline(CommitListener):
                     continue
                 break
 
+    def _pays_to_poll(self, begun_us: int) -> bool:
+        """Whether who waits for a sync would wait for much else otherwise.
+
+        Args:
+            begun_us: when this turn began to write.
+        """
+        committer, dispatcher = self._committer, self.dispatcher
+        assert dispatcher is not None
+        if dispatcher.widest >= MANY_SESSIONS and not committer.pacer.spaced:
+            return True
+        return committer.clock.monotonic_us() - begun_us >= LONG_US
+
     def _finish(self, *, polls: bool = False) -> None:
         """Sync if it is time, and send.
 
@@ -313,10 +329,9 @@ class CommitPipeline(CommitListener):
         self._committer.sync_if_due()
         self._scheduled = False
         before = len(self._senders)
-        widest = dispatcher.widest
         dispatcher.widest = 0
         senders = self._senders
-        if polls and widest >= MANY_SESSIONS and self._scheduler.poll_finished():
+        if polls and self._scheduler.poll_finished():
             senders = senders[before:] + senders[:before]
         self._senders = []
         for sender in senders:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.broker.commit.committer import Committer
-from perdure.broker.commit.pipeline import MANY_SESSIONS, CommitPipeline, Flushed
+from perdure.broker.commit.pipeline import LONG_US, MANY_SESSIONS, CommitPipeline, Flushed
 from perdure.broker.commit.spacing import LINGER_US_MAX, LINGER_US_MIN
 from perdure.broker.commit.waiters import LEVEL_FSYNC, LEVEL_MEMORY, LEVEL_OS
 from perdure.broker.dispatch.dispatcher import Dispatcher
@@ -448,6 +448,25 @@ def test_who_waits_for_a_sync_does_not_wait_for_many_others_to_be_sent_to(count:
     desk.flush_many(count)
     desk.scheduler.poll()
     assert desk.written == [int(count == MANY_SESSIONS)] * count
+    desk.scheduler.drain()
+    desk.check()
+
+
+@pytest.mark.parametrize("spaced", [False, True])
+@pytest.mark.parametrize("took_us", [LONG_US - 1, LONG_US])
+def test_who_waits_for_a_sync_does_not_wait_for_what_follows_a_long_turn(
+    took_us: int, spaced: bool
+) -> None:
+    desk = Desk()
+    desk.pace(spaced=spaced, rests=False)
+    gate = Gate()
+    gate.open = lambda: desk.clock.advance_us(took_us)  # type: ignore[method-assign]
+    desk.publish()
+    desk.sync_now()
+    desk.pipeline.dispatch_placed(Barrier(gate))
+    desk.pipeline.flush_later(Written(desk))
+    desk.scheduler.poll()
+    assert desk.written == [int(took_us == LONG_US)]
     desk.scheduler.drain()
     desk.check()
 
