@@ -5,8 +5,8 @@ sessions that are away, one in the store a write for each connect. So an order i
 all sessions that the filters name, for each page, and is refused where that is too many to look at.
 What is connected is in memory, and of that ten times as many may be.
 
-Invariant: the work of a page is bounded as in ``listing``, and no more records are held than those of
-a page and ``GATHERED``.
+Invariant: the work of a page is bounded as in ``listing``, and no more records are held than
+those of a page and ``GATHERED``.
 """
 
 from __future__ import annotations
