@@ -225,6 +225,8 @@ class PublishedKeys:
             transport=transport,
         )
         self._keys: tuple[jwt.PyJWK, ...] = ()
+        self._withdrawn: dict[str | None, None] = {}
+        """Identifiers of keys that were published, the latest at the end."""
         self._unusable = 0
         self._fingerprints: frozenset[bytes] = frozenset()
         self._fetched_us: int | None = None
@@ -249,7 +251,7 @@ class PublishedKeys:
             keys = self._known(kid)
         if self._is_stale():
             raise MethodUnavailable("the keys of auth.jwt.jwks_url cannot be fetched")
-        if not keys and not is_asked:
+        if not keys and not is_asked and kid not in self._withdrawn:
             raise KeysAskedLately
         return keys
 
@@ -336,6 +338,7 @@ class PublishedKeys:
             self._context.log.info(
                 "auth.keys", url=self._settings.jwks_url, keys=len(keys), unusable=unusable
             )
+        self._remember_withdrawn({key.key_id for key in keys})
         self._keys, self._unusable = tuple(keys), unusable
         self._fetched_us = self._context.clock.monotonic_us()
         withdrawn = before - self._fingerprints
@@ -345,6 +348,14 @@ class PublishedKeys:
             )
             self._context.changed(None)
         return True
+
+    def _remember_withdrawn(self, published: set[str | None]) -> None:
+        for key in self._keys:
+            self._withdrawn[key.key_id] = None
+        for kid in published:
+            self._withdrawn.pop(kid, None)
+        while len(self._withdrawn) > KEYS_MAX:
+            del self._withdrawn[next(iter(self._withdrawn))]
 
     async def _get(self) -> bytes:
         async with self._client.stream("GET", self._settings.jwks_url) as response:
