@@ -12,6 +12,7 @@ import pytest
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.extras import EXTRA_OF
 from perdure.cli.main import run
+from perdure.pipeline.lake import stores
 from perdure.pipeline.lake.stores import LOCAL
 from perdure.pipeline.service.state import save_run
 from perdure.storage.cursors import PipelineCursor, save_cursor
@@ -24,9 +25,12 @@ STATE = RunState(holder="h", rows=7, jobs={"archive": JobState(runs=3, last_erro
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A log with one message and a pipeline that has read it."""
-    for package, extra in EXTRA_OF.items():
-        if "spark" in extra.split(","):
-            monkeypatch.setitem(sys.modules, package, None)
+    missing = {package for package, extra in EXTRA_OF.items() if "spark" in extra.split(",")}
+    # What another test has loaded of them is there by its full name.
+    loaded = {name for name in sys.modules if name.partition(".")[0] in missing}
+    for name in missing | loaded:
+        monkeypatch.setitem(sys.modules, name, None)
+    stores._io.cache_clear()
     path = tmp_path / "db"
     database = open_log(path)
     append(database, ["a/b"], at=START + 1_000_000)
