@@ -212,7 +212,10 @@ def test_lists_have_the_orders_that_their_source_can_page(api: Api) -> None:
     cursor = api.get("/bans", limit=1, sort="until")["next_cursor"]
     for wrong in ({"sort": "reason"}, {"sort": "-until", "cursor": cursor}):
         assert api.client.get("/bans", params=wrong).status_code == 400
-    assert api.client.get("/sessions", params={"sort": "created_at"}).status_code == 400
+    assert api.client.get("/sessions", params={"sort": "username"}).status_code == 400
+    created = [row["created_at_us"] for row in api.get("/sessions", sort="-created_at")["items"]]
+    assert created == sorted(created, reverse=True)
+    assert len(created) == len(api.get("/sessions")["items"])
     assert api.get("/sessions", sort="client_id") == api.get("/sessions")
     for number in (1, 2, 3):
         api.client.delete(f"/bans/client_id/ban{number}").raise_for_status()

@@ -27,6 +27,7 @@ COMMANDS: Final[Mapping[str, tuple[str, dict[str, str], str]]] = {
     "sessions inflight": ("/sessions/a%2F%C3%A9/inflight", {}, "a/é"),
     "sessions list": ("/sessions", {}, ""),
     "sessions list --contains /": ("/sessions", {"client_id~": "/"}, ""),
+    "sessions list --sort=-changed_at": ("/sessions", {"sort": "-changed_at"}, ""),
     "sessions list --state offline": ("/sessions", {"state": "offline"}, ""),
     "sessions pending": ("/sessions/a%2F%C3%A9/pending", {}, "a/é"),
     "sessions show": ("/sessions/a%2F%C3%A9", {}, "a/é"),
