@@ -24,6 +24,16 @@ def _latency(name: str) -> list[tuple[str, str]]:
     return [(f"p{round(share * 100)}", _quantile(share, name)) for share in (0.5, 0.99)]
 
 
+def _latency_by(label: str, name: str) -> list[tuple[str, str]]:
+    return [
+        (
+            f"{{{{{label}}}}} p{round(share * 100)}",
+            f"histogram_quantile({share}, {_rate(name + '_bucket', 'le', label)})",
+        )
+        for share in (0.5, 0.99)
+    ]
+
+
 def _gauge(name: str) -> str:
     return f"perdure_{name}{_OF}"
 
@@ -64,6 +74,13 @@ ROWS: Final[tuple[tuple[str, tuple[tuple[str, str, list[tuple[str, str]]], ...]]
         ("PUBLISH to its acknowledgement", "s", _latency("perdure_publish_to_ack_seconds")),
         ("A sync to the disk", "s", _latency("perdure_storage_commit_seconds")),
         ("Lateness of the event loop", "s", _latency("perdure_event_loop_lag_seconds")),
+    )),
+    ("On the way", (
+        ("PUBLISH to its delivery", "s",
+         _latency_by("path", "perdure_publish_to_delivery_seconds")),
+        ("Finding the subscriptions to a topic", "s",
+         _latency("perdure_subscription_match_seconds")),
+        ("Waiting for a sync", "s", [("{{instance}}", _gauge("storage_backlog_seconds"))]),
     )),
     ("What is owed", (
         ("Pending and in flight", "short", [

@@ -124,6 +124,36 @@ def test_sessions_are_filtered_and_the_filter_is_in_the_address(scene: Scene, pa
     assert "connected" not in page.locator("#rows tbody").inner_text()
 
 
+def test_sessions_are_put_in_order(scene: Scene, page: Any) -> None:
+    for name in ("order-b", "order-c", "order-a"):
+        scene.device(name, subscribe="x").leave()
+    page.goto(f"{scene.url}/ui/sessions?client_id=order-")
+    rows = page.locator("#rows tbody th a")
+    assert rows.all_inner_texts() == ["order-a", "order-b", "order-c"]
+    page.locator("#f-sort").focus()
+    page.keyboard.press("ArrowDown")
+    page.wait_for_url("**sort=-changed_at**")
+    wait_until(lambda: rows.all_inner_texts() == ["order-a", "order-c", "order-b"])
+    cli = page.get_by_role("button", name="Copy as CLI").first.get_attribute("data-copy")
+    assert cli == "perdure sessions list --contains=order- --sort=-changed_at"
+
+
+def test_a_listener_is_restarted_stopped_and_started(scene: Scene, page: Any) -> None:
+    page.goto(f"{scene.url}/ui/nodes")
+    row = page.locator("tr", has_text="ws:127.0.0.1").first
+    row.get_by_role("button", name="Restart").click()
+    page.get_by_role("button", name="Do it").click()
+    wait_until(lambda: page.locator("dialog[open]").count() == 0)
+    wait_until(lambda: "takes connections" in row.inner_text())
+    name = row.locator("th").inner_text()
+    row.get_by_role("button", name="Stop").click()
+    page.locator("#confirm-typed").fill(name)
+    page.get_by_role("button", name="Do it").click()
+    wait_until(lambda: "stopped" in row.inner_text())
+    row.get_by_role("button", name=f"Start {name}").click()
+    wait_until(lambda: "takes connections" in row.inner_text())
+
+
 def test_what_is_copied_is_filtered_as_the_list_is(scene: Scene, page: Any) -> None:
     page.goto(f"{scene.url}/ui/sessions")
     assert page.get_by_role("button", name="Copy as CLI").count() == 1

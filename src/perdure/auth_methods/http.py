@@ -132,7 +132,7 @@ class HttpMethod(AuthMethod):
         if answer.result == "ignore":
             return ignore()
         if answer.result == "deny":
-            return deny()
+            return deny(reason="the service denies it")
         username = request.username if answer.username is None else answer.username
         # An end of its own counts from the first answer, which is not here any more.
         if known is None and answer.expires_in_s is None:
@@ -154,7 +154,7 @@ class HttpMethod(AuthMethod):
     async def _rights(self, request: AuthRequest, login: Answer | None) -> AuthResult:
         answer = await self._ask(self._settings.acl_url, _body(request))
         if answer.result == "deny":
-            return deny(NOT_AUTHORIZED)
+            return deny(NOT_AUTHORIZED, "the service gives it no rights")
         if answer.result == "ignore":
             return ignore()
         if login is not None and login.superuser:

@@ -1,10 +1,10 @@
 """The keys by which tokens are verified: of a file, or as an issuer publishes them (RFC 7517).
 
-Published keys are fetched at the start and every ``refresh_s``. A token with a key identifier that
-is not known makes for a fetch too, since the issuer may have a new key; but of those there is one
-in ``refresh_min_s`` at most, whatever clients send, and all who wait share it. Keys that cannot be
-fetched anew hold on for ``stale_max_s``. When a key is published no more, those whom it has let in
-are looked at again.
+Published keys are fetched at the start and every ``refresh_s``. A token that no known key has
+signed makes for a fetch too, since the issuer may have a new one; but of those there is one in
+``refresh_min_s`` at most, whatever clients send, and all who wait share it. Keys that cannot be
+fetched anew hold on for ``stale_max_s``; a document without any key that could be used counts as
+not fetched. When a key is published no more, those whom it has let in are looked at again.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Final, final
 
 import httpx
 import jwt
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from perdure.broker.auth.method import MethodContext, MethodUnavailable
 from perdure.config.schema.auth_methods import JwtConfig
@@ -32,6 +34,8 @@ SECRET_BYTES_MIN: Final = 32
 
 KEY_FILE_BYTES_MAX: Final = 64 * 1024
 
+RSA_BITS_MIN: Final = 2048
+"""RFC 7518 section 3.3."""
 
 _MATERIAL: Final = ("kty", "crv", "x", "y", "e", "n", "k")
 """What a key is, whatever it is called (RFC 7638 section 3.2)."""
@@ -43,6 +47,10 @@ def fingerprint(key: jwt.PyJWK) -> bytes:
     return hashlib.sha256("\n".join(members).encode()).digest()
 
 
+class KeysAskedLately(Exception):
+    """The issuer may have the key of a token by now, and was asked too short a time ago."""
+
+
 @final
 class FileKey:
     """One key, of a file; ``load`` reads it again."""
@@ -51,9 +59,13 @@ class FileKey:
         self._settings = settings
         self._key = self._read()
 
-    async def find(self, kid: str | None) -> jwt.PyJWK:
+    async def find(self, kid: str | None) -> tuple[jwt.PyJWK, ...]:
         """The key, whatever the token calls it."""
-        return self._key
+        return (self._key,)
+
+    async def ask_again(self) -> bool:
+        """There is no other one before a reload."""
+        return False
 
     def has(self, known: object) -> bool:
         """Whether a key, by its fingerprint, is this one."""
@@ -102,14 +114,78 @@ def _public(pem: bytes, algorithms: tuple[str, ...], path: str) -> jwt.PyJWK:
         try:
             assert algorithm is not None
             key = algorithm.prepare_key(pem)
-            return jwt.PyJWK(algorithm.to_jwk(key, as_dict=True), algorithm=name)
+            made = jwt.PyJWK(algorithm.to_jwk(key, as_dict=True), algorithm=name)
         except (ValueError, TypeError, AssertionError, jwt.PyJWTError):
             continue  # a key of another kind
+        if _is_short(made):
+            raise ConfigError(
+                f"the RSA key has less than {RSA_BITS_MIN} bits",
+                path=path,
+                hint="openssl genrsa 3072",
+            )
+        return made
     raise ConfigError(
         "is no public key in PEM for any of auth.jwt.algorithms",
         path=path,
         hint="a file that begins with -----BEGIN PUBLIC KEY-----",
     )
+
+
+class _Published(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A member of a set of keys, as far as it matters (RFC 7517 section 4). Other members, such as
+    chains of certificates, verify nothing here."""
+
+    kty: str
+    kid: str | None = None
+    use: str | None = None
+    key_ops: list[str] | None = None
+    alg: str | None = None
+    crv: str | None = None
+    n: str | None = None
+    e: str | None = None
+    x: str | None = None
+    y: str | None = None
+
+
+class _KeySet(msgspec.Struct, frozen=True):
+    """A set of keys; members that are none are passed over (RFC 7517 section 5)."""
+
+    keys: list[msgspec.Raw]
+
+
+def _key_set(document: bytes) -> tuple[list[jwt.PyJWK], int]:
+    """The keys of a document by which signatures may be verified, and how many others it has.
+
+    Raises:
+        ValueError: it is no set of keys, or has none for signatures.
+    """
+    try:
+        members = msgspec.json.decode(document, type=_KeySet).keys
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"is no set of keys: {error}") from None
+    keys = [key for key in map(_verifying, members[:KEYS_MAX]) if key is not None]
+    if not keys:
+        raise ValueError(f"has no key for signatures among {len(members)}")
+    return keys, len(members) - len(keys)
+
+
+def _verifying(member: msgspec.Raw) -> jwt.PyJWK | None:
+    """A key, or None: it is for something else, or of a kind that is not known."""
+    try:
+        said = msgspec.json.decode(member, type=_Published)
+        # A secret that everybody can fetch verifies nothing.
+        if said.kty == "oct" or said.use not in (None, "sig"):
+            return None
+        if said.key_ops is not None and "verify" not in said.key_ops:
+            return None
+        key = jwt.PyJWK(msgspec.to_builtins(said))
+    except (msgspec.MsgspecError, RecursionError, jwt.PyJWTError):
+        return None
+    return None if _is_short(key) else key
+
+
+def _is_short(key: jwt.PyJWK) -> bool:
+    return isinstance(key.key, RSAPublicKey) and key.key.key_size < RSA_BITS_MIN
 
 
 def _bytes_of(file: str, path: str) -> bytes:
@@ -148,26 +224,44 @@ class PublishedKeys:
             follow_redirects=False,
             transport=transport,
         )
-        self._keys: dict[str | None, jwt.PyJWK] = {}
+        self._keys: tuple[jwt.PyJWK, ...] = ()
+        self._withdrawn: dict[str | None, None] = {}
+        """Identifiers of keys that were published, the latest at the end."""
+        self._unusable = 0
         self._fingerprints: frozenset[bytes] = frozenset()
         self._fetched_us: int | None = None
         self._asked_us: int | None = None
         self._fetching: asyncio.Task[bool] | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def find(self, kid: str | None) -> jwt.PyJWK | None:
-        """The key of a token; None = the issuer has no such key.
+    async def find(self, kid: str | None) -> tuple[jwt.PyJWK, ...]:
+        """The keys that may have signed a token; empty = the issuer has no such key.
+
+        Args:
+            kid: its key identifier; None = it names none, so that any may have.
 
         Raises:
             MethodUnavailable: nobody knows the issuer's keys, or those known are too old.
+            KeysAskedLately: none is known, and the issuer is not asked before ``refresh_min_s``.
         """
-        key = self._known(kid)
-        if key is None and self._may_ask():
+        keys = self._known(kid)
+        is_asked = not keys and self._may_ask()
+        if is_asked:
             await self._fetch_once()
-            key = self._known(kid)
+            keys = self._known(kid)
         if self._is_stale():
             raise MethodUnavailable("the keys of auth.jwt.jwks_url cannot be fetched")
-        return key
+        if not keys and not is_asked and kid not in self._withdrawn:
+            raise KeysAskedLately
+        return keys
+
+    async def ask_again(self) -> bool:
+        """Fetch, if one may, because no key has signed a token; whether there are other keys."""
+        if not self._may_ask():
+            return False
+        before = self._fingerprints
+        await self._fetch_once()
+        return self._fingerprints != before
 
     def has(self, known: object) -> bool:
         """Whether the issuer still publishes a key, by its fingerprint, as far as is known."""
@@ -191,10 +285,11 @@ class PublishedKeys:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._client.aclose()
 
-    def _known(self, kid: str | None) -> jwt.PyJWK | None:
-        if kid is None and len(self._keys) == 1:
-            return next(iter(self._keys.values()))
-        return self._keys.get(kid)
+    def _known(self, kid: str | None) -> tuple[jwt.PyJWK, ...]:
+        if kid is None:
+            return self._keys
+        # Keys of several kinds may share an identifier (RFC 7517 section 4.5).
+        return tuple(key for key in self._keys if key.key_id == kid)
 
     def _is_stale(self) -> bool:
         if self._fetched_us is None:
@@ -230,21 +325,21 @@ class PublishedKeys:
 
     async def _fetch(self) -> bool:
         try:
-            data = await self._get()
-            found = jwt.PyJWKSet.from_json(data.decode())
-        except (httpx.HTTPError, ValueError, jwt.PyJWTError) as error:
+            keys, unusable = _key_set(await self._get())
+        except (httpx.HTTPError, ValueError) as error:
             self._context.log.warning(
                 "auth.keys_missing",
                 url=self._settings.jwks_url,
                 error=str(error) or type(error).__name__,
             )
             return False
-        # A secret that everybody can fetch verifies nothing.
-        keys = {key.key_id: key for key in found.keys[:KEYS_MAX] if key.key_type != "oct"}
-        if set(keys) != set(self._keys):
-            self._context.log.info("auth.keys", url=self._settings.jwks_url, keys=len(keys))
-        before, self._fingerprints = self._fingerprints, frozenset(map(fingerprint, keys.values()))
-        self._keys = keys
+        before, self._fingerprints = self._fingerprints, frozenset(map(fingerprint, keys))
+        if (before, self._unusable) != (self._fingerprints, unusable):
+            self._context.log.info(
+                "auth.keys", url=self._settings.jwks_url, keys=len(keys), unusable=unusable
+            )
+        self._remember_withdrawn({key.key_id for key in keys})
+        self._keys, self._unusable = tuple(keys), unusable
         self._fetched_us = self._context.clock.monotonic_us()
         withdrawn = before - self._fingerprints
         if withdrawn:
@@ -253,6 +348,14 @@ class PublishedKeys:
             )
             self._context.changed(None)
         return True
+
+    def _remember_withdrawn(self, published: set[str | None]) -> None:
+        for key in self._keys:
+            self._withdrawn[key.key_id] = None
+        for kid in published:
+            self._withdrawn.pop(kid, None)
+        while len(self._withdrawn) > KEYS_MAX:
+            del self._withdrawn[next(iter(self._withdrawn))]
 
     async def _get(self) -> bytes:
         async with self._client.stream("GET", self._settings.jwks_url) as response:

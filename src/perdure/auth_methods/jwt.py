@@ -13,14 +13,14 @@ from typing import Any, Final, final
 
 import jwt
 
-from perdure.auth_methods.jwks import SETTING, FileKey, PublishedKeys, fingerprint
+from perdure.auth_methods.jwks import SETTING, FileKey, KeysAskedLately, PublishedKeys, fingerprint
 from perdure.broker.auth.authenticate import AuthRequest, AuthResult
 from perdure.broker.auth.grant import Grant, parse_grant
 from perdure.broker.auth.method import AuthMethod, MethodContext, allow, deny, ignore
 from perdure.config.schema.auth_methods import JwtConfig
 from perdure.errors import ConfigError
 from perdure.limits import UTF8_STRING_BYTES_MAX
-from perdure.mqtt.reason_codes import NOT_AUTHORIZED
+from perdure.mqtt.reason_codes import NOT_AUTHORIZED, SERVER_UNAVAILABLE
 from perdure.net.http_settings import check_http_url
 
 SYMMETRIC: Final = frozenset(("HS256", "HS384", "HS512"))
@@ -31,9 +31,18 @@ ASYMMETRIC: Final = frozenset(
 _DOTS: Final = 2
 """In a signed token (RFC 7515 section 3.1)."""
 
+KEYS_TRIED_MAX: Final = 10
+"""Of an issuer, for a token that does not say which has signed it: a millisecond of a thread."""
+
+SAID_CHARS_MAX: Final = 64
+
 
 class _Refused(Exception):
-    """The token does not hold; the text is for the log."""
+    """The token does not hold; the text is for operators."""
+
+
+class _Unsigned(_Refused):
+    """None of the keys has signed it."""
 
 
 @final
@@ -84,30 +93,30 @@ class JwtMethod(AuthMethod):
         try:
             return await self._judge(token, header, request)
         except _Refused as error:
-            self._context.log.debug("auth.token_refused", reason=str(error))
-            return deny()
+            return deny(reason=str(error))
+        except KeysAskedLately:
+            # No failure that brings a ban: a fleet comes so just after its issuer's new key.
+            return deny(SERVER_UNAVAILABLE, f"no key {_said(header.get('kid'))} is known yet")
 
     async def renew(self, request: AuthRequest, proof: object | None) -> AuthResult:
         """Whether the key of a client's token still is one; its end was told at CONNECT."""
         if self._settings.withdrawn_keys == "keep" or self._keys.has(proof):
             return ignore()
-        return deny(NOT_AUTHORIZED)
+        return deny(NOT_AUTHORIZED, "the key of its token was withdrawn")
 
     async def _judge(
         self, token: bytes, header: dict[str, Any], request: AuthRequest
     ) -> AuthResult:
         settings = self._settings
-        if header.get("alg") not in settings.algorithms:
-            raise _Refused("its algorithm is not allowed")
-        kid = header.get("kid")
-        if kid is not None and not isinstance(kid, str):
-            raise _Refused("its key identifier is no text")
-        key = await self._keys.find(kid)
-        if key is None:
-            raise _Refused("the issuer has no such key")
-        claims = await asyncio.get_running_loop().run_in_executor(
-            self._pool, self._verify, token, key.key, self._algorithms(key)
-        )
+        algorithm, kid = header["alg"], header.get("kid")
+        if algorithm not in settings.algorithms:
+            raise _Refused(f"its algorithm {_said(algorithm)} is not allowed")
+        try:
+            key, claims = await self._signed(token, algorithm, kid)
+        except _Unsigned:
+            if not await self._keys.ask_again():
+                raise
+            key, claims = await self._signed(token, algorithm, kid)
         expires_us = self._until(claims, request)
         return allow(
             self._username(claims, request),
@@ -116,14 +125,38 @@ class JwtMethod(AuthMethod):
             proof=fingerprint(key),
         )
 
-    def _verify(self, token: bytes, key: Any, algorithms: list[str]) -> dict[str, Any]:
-        """The claims of a token whose signature, issuer and audience are right. In a thread."""
+    async def _signed(
+        self, token: bytes, algorithm: str, kid: str | None
+    ) -> tuple[jwt.PyJWK, dict[str, Any]]:
+        """The key that has signed a token, and the claims."""
+        known = await self._keys.find(kid)
+        keys = [key for key in known if algorithm in self._algorithms(key)]
+        if not keys:
+            named = "" if kid is None else f" {_said(kid)}"
+            raise _Refused(f"the issuer has no key{named} for {algorithm}")
+        return await asyncio.get_running_loop().run_in_executor(
+            self._pool, self._verify, token, keys[:KEYS_TRIED_MAX], algorithm
+        )
+
+    def _verify(
+        self, token: bytes, keys: list[jwt.PyJWK], algorithm: str
+    ) -> tuple[jwt.PyJWK, dict[str, Any]]:
+        """The key that has signed a token whose issuer and audience are right, and its claims. In
+        a thread."""
+        for key in keys:
+            claims = self._claims(token, key, algorithm)
+            if claims is not None:
+                return key, claims
+        raise _Unsigned("no key of the issuer has signed it")
+
+    def _claims(self, token: bytes, key: jwt.PyJWK, algorithm: str) -> dict[str, Any] | None:
+        """The claims; None = another key has signed it."""
         settings = self._settings
         try:
             return jwt.decode(
                 token,
-                key,
-                algorithms=algorithms,
+                key.key,
+                algorithms=[algorithm],
                 audience=settings.audience or None,
                 issuer=settings.issuer or None,
                 # Times are told by our own clock.
@@ -135,6 +168,8 @@ class JwtMethod(AuthMethod):
                     "verify_iss": bool(settings.issuer),
                 },
             )
+        except jwt.InvalidSignatureError:
+            return None
         except (jwt.PyJWTError, TypeError, ValueError) as error:
             raise _Refused(str(error)) from None
 
@@ -200,6 +235,12 @@ def _header(token: bytes | None, bytes_max: int) -> dict[str, Any] | None:
     except jwt.PyJWTError:
         return None
     return header if isinstance(header.get("alg"), str) else None
+
+
+def _said(value: object) -> str:
+    """What a client says, as it may stand in a reason."""
+    text = str(value)
+    return repr(text if len(text) <= SAID_CHARS_MAX else f"{text[:SAID_CHARS_MAX]}...")
 
 
 def _us(seconds: object) -> int:

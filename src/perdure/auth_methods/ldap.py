@@ -123,7 +123,7 @@ class LdapMethod(AuthMethod):
         if not request.username:
             return ignore()
         if not request.password:
-            return deny()
+            return deny(reason="no password")
         name = request.username.encode()
         question = len(name).to_bytes(4, "big") + name + request.password
         known = self._cache.get(question)
@@ -131,9 +131,11 @@ class LdapMethod(AuthMethod):
             return self._allow(request, known)
         entry = await self._run(self._bind, request)
         if entry is None:
-            return ignore() if self._settings.unknown_user == "ignore" else deny()
+            if self._settings.unknown_user == "ignore":
+                return ignore()
+            return deny(reason="the directory has no such user")
         if not entry:
-            return deny()
+            return deny(reason="the directory does not take the password")
         self._cache.put(question, entry, holds_s=self._settings.cache_s)
         return self._allow(request, entry)
 
@@ -142,7 +144,7 @@ class LdapMethod(AuthMethod):
         if not self._settings.search_base or not isinstance(proof, str):
             return ignore()
         if await self._run(self._find_as_searcher, request) != proof:
-            return deny(NOT_AUTHORIZED)
+            return deny(NOT_AUTHORIZED, "the directory has the user no more")
         return self._allow(request, proof)
 
     def _allow(self, request: AuthRequest, entry: str) -> AuthResult:

@@ -118,11 +118,11 @@ class OcspMethod(AuthMethod):
             self._context.log.warning("auth.ocsp_unavailable", reason=str(error))
             verdict = "good"
         if verdict != "good":
-            return deny(NOT_AUTHORIZED)
+            return deny(NOT_AUTHORIZED, f"its certificate is {verdict}, says the responder")
         if not self._settings.identifies:
             return ignore()
         if not subject:
-            return deny(NOT_AUTHORIZED)
+            return deny(NOT_AUTHORIZED, "its certificate has no common name")
         return allow(
             subject, recheck_us=self._context.recheck_us(self._settings.recheck_s), proof=der
         )

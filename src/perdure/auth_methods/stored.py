@@ -178,20 +178,20 @@ class StoredUsers(AuthMethod):
         if request.username is None:
             return ignore()
         if request.password is None:
-            return deny()
+            return deny(reason="no password")
         user = await self.find_user(request)
         entry = await self._passwords.fits(user.entries if user else (), request.password)
         if user is None and self._store.unknown_user == "ignore":
             return ignore()
         if user is None or entry is None:
-            return deny()
+            return deny(reason="there is no such user" if user is None else "a wrong password")
         return await self._allow(request, user, entry)
 
     async def renew(self, request: AuthRequest, proof: object | None) -> AuthResult:
         """Whether the user is there, with the hash that its client has fitted."""
         user = await self.find_user(request)
         if user is None or not isinstance(proof, str) or proof not in user.entries:
-            return deny(NOT_AUTHORIZED)
+            return deny(NOT_AUTHORIZED, "the user is gone, or has another password")
         return await self._allow(request, user, proof)
 
     async def probe(self) -> None:

@@ -73,19 +73,19 @@ class TokensMethod(AuthMethod):
             return ignore()
         token = await self._find(token_id)
         if token is None:
-            return deny()
+            return deny(reason="there is no such token, or it has expired")
         is_named = self._settings.token_in == "password" and request.username is not None  # noqa: S105
         if self._settings.check_username and is_named and request.username != token.identity:
-            return deny()
+            return deny(reason="it is another user's token")
         if token.client_id and not fnmatchcase(request.client_id, token.client_id):
-            return deny(NOT_AUTHORIZED)
+            return deny(NOT_AUTHORIZED, "the token is for another client identifier")
         return self._allow(token)
 
     async def renew(self, request: AuthRequest, proof: object | None) -> AuthResult:
         """Whether the token still holds, and what it says now."""
         token = await self._find(proof) if isinstance(proof, bytes) else None
         if token is None or token.identity != request.username:
-            return deny(NOT_AUTHORIZED)
+            return deny(NOT_AUTHORIZED, "its token was revoked")
         return self._allow(token)
 
     def _allow(self, token: Token) -> AuthResult:

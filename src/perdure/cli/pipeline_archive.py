@@ -29,7 +29,7 @@ from perdure.pipeline.sinks.formats import SINKS
 from perdure.storage.cursors import check_name
 
 if TYPE_CHECKING:
-    from perdure.pipeline.archive_state import Gap
+    from perdure.pipeline.archive_file import Gap
     from perdure.pipeline.jobs.archive import Round
     from perdure.pipeline.jobs.archive_runs import ArchivePlan, ArchiveRuns
 

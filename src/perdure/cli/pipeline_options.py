@@ -176,13 +176,26 @@ def opened_log(options: ReadOptions) -> Iterator[LogIndex]:
     """
     with pipeline_installed():
         from perdure.pipeline.conditions import Narrowing
-        from perdure.pipeline.log_index import opened
         from perdure.pipeline.log_source import plan
+
+    with opened_index(options) as index:
+        # As Spark will do it, which could only tell that something failed.
+        plan(index, options, Narrowing())
+        yield index
+
+
+@contextlib.contextmanager
+def opened_index(options: ReadOptions) -> Iterator[LogIndex]:
+    """The log as far as positions go, which needs no extra.
+
+    Raises:
+        CommandFailed: the broker wants another token.
+        StorageError: it cannot be read.
+    """
+    from perdure.pipeline.log_index import opened
 
     try:
         with opened(options) as index:
-            # As Spark will do it, which could only tell that something failed.
-            plan(index, options, Narrowing())
             yield index
     except ConfigError as error:
         if error.path != "token":

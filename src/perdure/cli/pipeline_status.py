@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Column, Output, output_options
-from perdure.cli.pipeline_options import From, log_options, opened_log, read_options
-from perdure.config.schema import TablesConfig
+from perdure.cli.pipeline_options import From, log_options, opened_index, read_options
 from perdure.config.units import format_time
 from perdure.errors import PerdureError, StorageUnavailable
+from perdure.pipeline.archive_file import load_gaps
+from perdure.pipeline.lake.lake import lake_of
+from perdure.pipeline.service.state import read_run
 from perdure.storage.cursors import PipelineCursor, forget_cursors, load_cursors
-
-if TYPE_CHECKING:
-    from perdure.storage.pipeline_runs import JobState, RunState
+from perdure.storage.pipeline_runs import JobState, PipelineRun, RunState, load_reports
 
 _COLUMNS = (
     Column("name"),
@@ -51,7 +51,9 @@ def status(log: From, forget: str, place: str, out: Output) -> None:
     """Show how far archives have read the log, for retention.keep_for.
 
     How far one is behind is a time: from what it has read to the end of the log. Gaps are messages
-    that were dropped before it could read them, where its directory can be seen from here.
+    that were dropped before it could read them, where its directory can be seen from here. Needs
+    no Spark: where an archive in an object store cannot be read without perdure[spark], its jobs
+    are shown as `pipeline run` has told the data directory.
     """
     if place and not forget:
         raise click.UsageError("--place is for --forget")
@@ -59,7 +61,7 @@ def status(log: From, forget: str, place: str, out: Output) -> None:
         _forget(log, forget, place)
         return
     options = read_options(log, ())
-    with opened_log(options) as index:
+    with opened_index(options) as index:
         newest = index.newest()
     broken: list[str]
     if options.remote is None:
@@ -70,7 +72,7 @@ def status(log: From, forget: str, place: str, out: Output) -> None:
         fetched = fetch_cursors(options.remote)
         found, broken = list(fetched.items), list(fetched.broken)
     end = 0 if newest is None else newest.offset
-    run_place, state = _run_of(log.pipeline.tables)
+    run_place, state = _run_of(log)
     rows = [_row(cursor, end) for cursor in found]
     if state is not None and out.is_json:
         for row in rows:
@@ -103,18 +105,27 @@ def _row(cursor: PipelineCursor, end: int) -> dict[str, Any]:
     }
 
 
-def _run_of(tables: TablesConfig) -> tuple[str, RunState | None]:
+def _told(data: Path, place: str) -> PipelineRun | None:
+    """What the pipeline of an archive has told the log that it reads."""
+    return next((run for run in load_reports(data) if run.place.endswith(place)), None)
+
+
+def _run_of(log: From) -> tuple[str, RunState | None]:
     """What `pipeline run` tells of itself, where the configuration names its archive."""
+    tables = log.pipeline.tables
     if not tables.place:
         return "", None
     try:
-        from perdure.pipeline.lake.lake import lake_of
-        from perdure.pipeline.service.state import load_run
-
         lake = lake_of(tables)
-        return lake.place, load_run(lake.place, lake.store)
-    except (ImportError, PerdureError):
-        return "", None
+        return lake.place, read_run(lake.place, lake.store)
+    except PerdureError as error:
+        told = None if log.url else _told(log.data, tables.place)
+        if told is not None:
+            return told.place, told.state
+        click.echo(f"warning: {error.message}", err=True)
+        if error.hint:
+            click.echo(f"hint: {error.hint}", err=True)
+    return "", None
 
 
 def _show_run(state: RunState, out: Output) -> None:
@@ -149,12 +160,10 @@ def _job_row(name: str, job: JobState) -> dict[str, Any]:
 def _gaps(place: Path) -> int | None:
     """Gaps of the archive in a directory; None = it cannot be seen from here."""
     try:
-        from perdure.pipeline.archive_state import load_state
-
-        state = load_state(place)
-    except (ImportError, OSError, PerdureError):
+        gaps = load_gaps(place)
+    except (OSError, PerdureError):
         return None
-    return None if state is None else len(state.gaps)
+    return None if gaps is None else len(gaps)
 
 
 def _forget(log: From, name: str, place: str) -> None:

@@ -149,7 +149,10 @@ def _first_origin(node: Node) -> Origin | None:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """``did you mean ...?`` for a key that does not exist, or empty."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    here = list(known)
+    close = difflib.get_close_matches(name, here, n=1, cutoff=0.6)
+    # ``key`` is little like ``private_key``, and nearer than a ``key`` of another section.
+    close = close or [each for each in here if name in each.split("_")]
     if close:
         return f"did you mean {close[0]}?"
     elsewhere = [setting.path for setting in settings(Config) if _last(setting) == name]

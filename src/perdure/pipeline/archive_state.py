@@ -10,11 +10,10 @@ that is still to be archived.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
-from perdure.errors import FormatTooNew, StorageCorrupt
+from perdure.pipeline.archive_file import NAME, Gap, damaged, load_archive_file
 from perdure.pipeline.lake.lake import Lake
 from perdure.pipeline.lake.stores import LOCAL, Store, below
 from perdure.pipeline.log_index import LogIndex
@@ -22,22 +21,12 @@ from perdure.pipeline.offsets import StreamPosition
 from perdure.pipeline.tables import TableSpec
 from perdure.storage.rocksdb.bulk import FilterSets
 
-NAME: Final = "archive.json"
-VERSION: Final = 1
-
 
 class Plan(msgspec.Struct, frozen=True):
     """The tables for messages after an offset, the catch-all last."""
 
     since_offset: int
     tables: tuple[TableSpec, ...]
-
-
-class Gap(msgspec.Struct, frozen=True):
-    """Messages that are not in the archive: dropped before, or older than where it began."""
-
-    after_offset: int
-    until_offset: int
 
 
 def dropped(files: LogIndex, start: StreamPosition) -> Gap | None:
@@ -97,24 +86,13 @@ def load_state(place: Path | str, store: Store = LOCAL) -> ArchiveState | None:
         FormatTooNew, StorageCorrupt: it cannot be used.
         StorageUnavailable: its store is not there now.
     """
-    path = below(place, NAME)
+    data = load_archive_file(place, store)
     try:
-        data = store.read(path)
-    except FileNotFoundError:
-        return None
-    try:
-        version = msgspec.json.decode(data, type=_Version).version
-        if version > VERSION:
-            raise FormatTooNew(f"{path} has version {version}; this release reads {VERSION}")
-        return msgspec.json.decode(data, type=ArchiveState)
+        return None if data is None else msgspec.json.decode(data, type=ArchiveState)
     except ValueError as error:
-        raise StorageCorrupt(f"{path} is damaged: {error}") from error
+        raise damaged(place, error) from error
 
 
 def save_state(place: Path | str, state: ArchiveState, store: Store = LOCAL) -> None:
     """Replace the state, safe against power loss when this returns."""
     store.write(below(place, NAME), msgspec.json.format(msgspec.json.encode(state), indent=2))
-
-
-class _Version(msgspec.Struct):
-    version: int = VERSION

@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
 from perdure.broker.auth.authenticate import AuthRequest
 from perdure.broker.auth.method import MethodContext
 from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
-from tests.support.clock import VirtualClock
+from tests.support.clock import START_US, VirtualClock
+
+NOW_S = START_US // 1_000_000
+SECRET = b"s" * 48
+RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+OTHER_RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+EC = ec.generate_private_key(ec.SECP256R1())
+ED = ed25519.Ed25519PrivateKey.generate()
+
+
+def pem(key: Any) -> bytes:
+    written: bytes = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return written
+
+
+def token(
+    key: Any = SECRET, alg: str = "HS256", *, kid: str | None = None, **changes: Any
+) -> bytes:
+    claims = {"sub": "ada", "exp": NOW_S + 60} | changes
+    headers = None if kid is None else {"kid": kid}
+    return jwt.encode(
+        {name: value for name, value in claims.items() if value is not None},
+        key,
+        algorithm=alg,
+        headers=headers,
+    ).encode()
 
 
 class Told:

@@ -76,6 +76,8 @@ def test_a_setting_of_another_section_is_suggested() -> None:
         "did you mean session.inflight_max?"
     )
     assert suggestion("zzzzzz", field_types(MqttConfig)) == ""
+    # One of the same section is nearer, also if only a word of it is named.
+    assert suggestion("key", ["certificate", "private_key"]) == "did you mean private_key?"
 
 
 INT = field_types(MqttConfig)["receive_maximum"]

@@ -34,6 +34,8 @@ class Site:
         self.keys: dict[str, rsa.RSAPrivateKey] = {}
         self.rights: dict[str, dict[str, Any]] = {}
         self.asked: list[str] = []
+        self.nonsense: list[object] = []
+        """Said in place of the keys, each once."""
         site = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -41,6 +43,9 @@ class Site:
 
             def do_GET(self) -> None:
                 algorithm = jwt.algorithms.get_default_algorithms()["RS256"]
+                if site.nonsense:
+                    self._answer(site.nonsense.pop())
+                    return
                 self._answer(
                     {
                         "keys": [
@@ -192,6 +197,23 @@ def test_keys_rotate_and_whom_the_old_one_has_let_in_leaves(
     after.subscribe((f"{name}/#", 1))
     after.publish(f"{name}/a", b"1", qos=1)
     after.receive_publish(f"{name}/a", b"1")
+
+
+def test_an_issuer_that_talks_nonsense_is_asked_again(
+    broker: ProcessBroker, site: Site, name: str
+) -> None:
+    """A document that was no object ended the asking for good."""
+    site.new_key("kept")
+    kept = connected(broker, f"{name}-kept", site.token("kept", "ada"))
+    site.nonsense += [[], None, {"keys": [{"kty": "RSA", "alg": ["RS256"]}]}]
+    reload(broker)
+    deadline = time.monotonic() + HANG_S
+    while site.nonsense:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    site.new_key("later")
+    connected(broker, f"{name}-later", site.token("later", "ada"))
+    kept.subscribe((f"{name}/#", 1), codes=(Reason.NOT_AUTHORIZED,))  # it is still there
 
 
 def test_a_service_is_asked_and_a_reload_asks_again(

@@ -11,6 +11,20 @@ from perdure.admin.limits import BULK_MAX, ClientId, Cursor, Limit
 from perdure.admin.operation import Http, Operation, Page, Request
 
 State: TypeAlias = Literal["connected", "offline", "expired"]
+SessionSort: TypeAlias = Literal[
+    "",
+    "client_id",
+    "changed_at",
+    "-changed_at",
+    "created_at",
+    "-created_at",
+    "dropped_count",
+    "-dropped_count",
+    "state",
+    "-state",
+    "subscription_count",
+    "-subscription_count",
+]
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,7 +199,7 @@ class SessionDetail(SessionRow, frozen=True, kw_only=True):
 
 @final
 class SessionPage(Page[SessionRow], frozen=True, kw_only=True):
-    """A page of sessions, in client-id order (UTF-8)."""
+    """A page of sessions, in client-id order (UTF-8) or the one that was asked for."""
 
 
 @final
@@ -221,12 +235,14 @@ class ListSessions(Request[SessionPage], frozen=True, kw_only=True):
         username: only of this user; empty = of anonymous clients.
         node: only on this node.
         created_from, created_until: RFC 3339, or microseconds.
-        sort: the only order that a store of millions has.
+        sort: a column, ``-`` before it for the greatest first. All but ``client_id`` take a look at
+            every session that the filters name for each page: 10,000 of them, or 100,000 where
+            ``connected`` leaves only those; more are refused.
     """
 
     limit: Limit = 100
     cursor: Cursor = ""
-    sort: Literal["", "client_id"] = ""
+    sort: SessionSort = ""
     prefix: Annotated[str, Meta(max_length=65_535)] = ""
     client_id_like: Annotated[str, Meta(max_length=1_024)] = msgspec.field(
         name="client_id~", default=""

@@ -12,7 +12,7 @@ from perdure.admin.operation import Http, Operation, Page, Request
 TOP_MAX: Final = 200
 """Sessions that one answer shows."""
 
-Sort: TypeAlias = Literal["oldest", "pending", "inflight", "rate_out", "subs", "client"]
+Sort: TypeAlias = Literal["oldest", "pending", "inflight", "rate_out", "subs", "idle", "client"]
 TopLimit: TypeAlias = Annotated[int, Meta(ge=1, le=TOP_MAX)]
 
 

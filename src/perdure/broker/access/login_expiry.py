@@ -199,6 +199,7 @@ class LoginExpiry:
                 username=identity.username,
                 address=session.connection.peer.address,
                 method=identity.method,
+                reason=result.reason or WITHDRAWN,
             )
             core.pipeline.now_us = core.clock.now_us()
             session.connection.disconnect(NOT_AUTHORIZED, WITHDRAWN, send_will=False)

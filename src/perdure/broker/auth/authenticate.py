@@ -74,6 +74,7 @@ class AuthResult(msgspec.Struct, frozen=True, kw_only=True):
         method: what decided: ``anonymous``, ``password``, ``certificate``, ``none``.
         undecided: the method has no opinion on such a request; a chain asks the next one.
         proof: the entry of the credentials file that the client fitted; None = none was asked.
+        reason: of a refusal, for operators: it may tell a guesser too much.
         limit: the setting that refused the client before its password was looked at.
         ban: a temporary ban that this failure brings.
         delay_us: how long the client waits before it hears that it is refused.
@@ -89,6 +90,7 @@ class AuthResult(msgspec.Struct, frozen=True, kw_only=True):
     method: str = "none"
     undecided: bool = False
     proof: object | None = None
+    reason: str = ""
     limit: str = ""
     ban: LoginBan | None = None
     delay_us: int = 0
@@ -187,13 +189,20 @@ def refused(
     method: str,
     reason_code: int,
     *,
+    reason: str = "",
     limit: str = "",
     ban: LoginBan | None = None,
     delay_us: int = 0,
 ) -> AuthResult:
     """The client is turned away."""
     return AuthResult(
-        ok=False, reason_code=reason_code, method=method, limit=limit, ban=ban, delay_us=delay_us
+        ok=False,
+        reason_code=reason_code,
+        method=method,
+        reason=reason,
+        limit=limit,
+        ban=ban,
+        delay_us=delay_us,
     )
 
 
@@ -250,7 +259,7 @@ class CertificateAuthenticator:
             return undecided(CERTIFICATE)
         subject = request.certificate_subject
         if not subject:
-            return refused(CERTIFICATE, NOT_AUTHORIZED)
+            return refused(CERTIFICATE, NOT_AUTHORIZED, reason="no client certificate with a name")
         return accepted(CERTIFICATE, subject, superuser=subject in self.superusers)
 
 
@@ -273,7 +282,7 @@ class Chain:
             if not result.undecided:
                 return result
         reason = NOT_AUTHORIZED if request.username is None else BAD_USERNAME_OR_PASSWORD
-        return refused("none", reason)
+        return refused("none", reason, reason="no method of auth.chain knows such a client")
 
 
 class AuthState(Enum):

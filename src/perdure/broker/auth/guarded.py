@@ -145,15 +145,14 @@ class GuardedMethod:
         breaker = self._breaker
         if breaker is not None and not breaker.may_ask(started_us):
             self._count("unavailable")
-            return refused(self.name, SERVER_UNAVAILABLE)
+            return refused(self.name, SERVER_UNAVAILABLE, reason="it has failed too often lately")
         try:
             async with asyncio.timeout(self._settings.timeout_ms / 1000):
                 result = await ask()
         except (TimeoutError, MethodUnavailable) as error:
-            context.log.warning(
-                "auth.unavailable", method=self.name, error=str(error) or "no answer in time"
-            )
-            result = refused(self.name, SERVER_UNAVAILABLE)
+            said = str(error) or "no answer in time"
+            context.log.warning("auth.unavailable", method=self.name, error=said)
+            result = refused(self.name, SERVER_UNAVAILABLE, reason=said)
             if isinstance(error, UnusableAnswer):
                 self._succeeded()
             else:

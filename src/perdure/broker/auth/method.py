@@ -144,13 +144,14 @@ def allow(
     )
 
 
-def deny(reason_code: int = BAD_USERNAME_OR_PASSWORD) -> AuthResult:
+def deny(reason_code: int = BAD_USERNAME_OR_PASSWORD, reason: str = "") -> AuthResult:
     """The client may not connect.
 
     Args:
         reason_code: 0x86 counts as a failed login; 0x87 Not authorized does not.
+        reason: for operators; the client does not hear it.
     """
-    return AuthResult(ok=False, reason_code=reason_code)
+    return AuthResult(ok=False, reason_code=reason_code, reason=reason)
 
 
 def ignore() -> AuthResult:

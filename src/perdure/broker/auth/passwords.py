@@ -185,7 +185,7 @@ class PasswordAuthenticator:
         if user is None:
             return undecided(METHOD)
         if request.password is None:
-            return refused(METHOD, BAD_USERNAME_OR_PASSWORD)
+            return refused(METHOD, BAD_USERNAME_OR_PASSWORD, reason="no password")
         if self._closed:
             return refused(METHOD, SERVER_UNAVAILABLE)
         guard, client_id = self._guard, request.client_id
@@ -209,8 +209,19 @@ class PasswordAuthenticator:
         is_slow = bool(outcome.limit) or guard.is_suspect(address, now_us)
         delay_us = REFUSAL_DELAY_US if is_slow else 0
         return refused(
-            METHOD, outcome.reason_code, limit=outcome.limit, ban=made, delay_us=delay_us
+            METHOD,
+            outcome.reason_code,
+            reason=self._why(user, outcome),
+            limit=outcome.limit,
+            ban=made,
+            delay_us=delay_us,
         )
+
+    def _why(self, user: str, outcome: _Outcome) -> str:
+        """What a failure is called for operators."""
+        if outcome is not _WRONG:
+            return ""
+        return "a wrong password" if user in self._credentials else "there is no such user"
 
     async def _outcome(self, user: str, request: AuthRequest, password: bytes) -> _Outcome:
         """What is known of a password, or what a thread says of it."""

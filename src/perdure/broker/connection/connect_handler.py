@@ -362,7 +362,7 @@ class ConnectHandler:
         core.metrics.auth_seconds.observe(core.clock.monotonic_us() - started_us)
         add(core.metrics.auth, ("ok" if result.ok else "refused", result.method))
         if not result.ok:
-            connection.about = {"method": result.method}
+            connection.about = {"method": result.method, "reason": result.reason or result.limit}
             if result.limit:
                 add(core.metrics.limit_refusals, (result.limit,))
             elif result.reason_code == BAD_USERNAME_OR_PASSWORD:

@@ -138,6 +138,8 @@ class RefusalLog:
         event = "connection.refused"
         packet = connection.opening
         said = connection.foreign or reason
+        about = connection.about or {}
+        why = about.get("reason") or said
         who = said if packet is None else f"{shortened(packet.client_id)} {said}"
         self.table.add(
             "connect",
@@ -147,7 +149,7 @@ class RefusalLog:
             username=None if packet is None else _name(packet.username),
             listener=peer.listener,
             reason_code=reason_code,
-            reason=said,
+            reason=shortened(why),
             topic=None,
         )
         suppressed = self._admit(event, who, peer.address)
@@ -160,10 +162,8 @@ class RefusalLog:
             values["client_id"] = shortened(packet.client_id)
             values["username"] = _name(packet.username)
             values["protocol"] = packet.protocol
-        if connection.about is not None:
-            values.update(connection.about)
-        if not values.get("reason"):
-            values["reason"] = said
+        values.update(about)
+        values["reason"] = shortened(why)
         self._write(event, connection, reason_code, values, suppressed)
 
     def publish(

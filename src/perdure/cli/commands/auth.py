@@ -126,6 +126,7 @@ def _row(result: AuthResult, request: AuthRequest) -> dict[str, Any]:
         "result": "allow" if result.ok else "deny",
         "method": result.method,
         "reason": f"0x{result.reason_code:02x} {name_of(result.reason_code)}",
+        "detail": result.reason or result.limit or None,
         "username": result.username,
         "superuser": result.superuser,
         "rules": rules,

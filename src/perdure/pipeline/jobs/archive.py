@@ -31,10 +31,9 @@ import msgspec
 from perdure.errors import ConfigError, StorageConflict, StorageError
 from perdure.limits import OFFSET_MAX
 from perdure.pipeline import fields, offsets
+from perdure.pipeline.archive_file import VERSION, Gap
 from perdure.pipeline.archive_state import (
-    VERSION,
     ArchiveState,
-    Gap,
     Plan,
     dropped,
     load_state,

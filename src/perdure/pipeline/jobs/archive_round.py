@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from perdure.pipeline.archive_state import Gap
+from perdure.pipeline.archive_file import Gap
 from perdure.pipeline.lake.lake import NAMESPACE
 from perdure.pipeline.offsets import StreamPosition
 from perdure.pipeline.payload_rules import Rule

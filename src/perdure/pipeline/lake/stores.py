@@ -101,7 +101,7 @@ class Store(msgspec.Struct, frozen=True):
 
         Raises:
             StorageUnavailable: the store refuses, or cannot be reached.
-            ConfigError: its settings cannot be used.
+            ConfigError: its settings cannot be used, or what reaches it is not installed.
         """
         try:
             yield
@@ -109,7 +109,11 @@ class Store(msgspec.Struct, frozen=True):
             raise
         except OSError as error:
             raise StorageUnavailable(self.redact(f"{place}: {error}")) from None
-        except (ValueError, ImportError) as error:
+        except ImportError as error:
+            raise ConfigError(
+                f"{place}: {error.name} is not installed", hint="pip install 'perdure[spark]'"
+            ) from None
+        except ValueError as error:
             raise ConfigError(
                 self.redact(f"{place}: {error}"), path="pipeline.tables.properties"
             ) from None

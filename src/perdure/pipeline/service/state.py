@@ -16,8 +16,20 @@ NAME: Final = "run.json"
 def load_run(place: str, store: Store) -> RunState | None:
     """The state beside an archive; None = there is none that can be read."""
     try:
+        return read_run(place, store)
+    except PerdureError:
+        return None
+
+
+def read_run(place: str, store: Store) -> RunState | None:
+    """The state beside an archive; None = there is none.
+
+    Raises:
+        StorageUnavailable, ConfigError: its store cannot be reached.
+    """
+    try:
         return msgspec.json.decode(store.read(below(place, NAME)), type=RunState)
-    except (FileNotFoundError, ValueError, PerdureError):
+    except (FileNotFoundError, ValueError):
         return None
 
 

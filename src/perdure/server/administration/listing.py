@@ -100,6 +100,10 @@ class LiveTable:
         """A connected session."""
         return self._live.get(client_id)
 
+    def sessions(self) -> list[Connected]:
+        """All of them, in no order."""
+        return list(self._live.values())
+
     async def ids(self) -> list[bytes]:
         """Client ids in UTF-8 order; of very many connected ones as of two seconds ago."""
         if len(self._live) <= SORTED_AT_ONCE_MAX:
@@ -125,12 +129,11 @@ async def _sorted_in_turns(names: list[str]) -> list[bytes]:
 
 
 @final
-class _SessionQuery:
+class SessionQuery:
     """What a request asks for, ready to be compared."""
 
-    def __init__(self, request: ListSessions, live: LiveTable | None, now_us: int) -> None:
+    def __init__(self, request: ListSessions, now_us: int) -> None:
         self._request = request
-        self._live = live
         try:
             self._from_us = _moment(request.created_from, now_us, 0)
             self._until_us = _moment(request.created_until, now_us, 2**63)
@@ -180,7 +183,7 @@ async def list_sessions(
     Raises:
         Refused: the cursor is none, or a moment.
     """
-    wanted = _SessionQuery(request, live, now_us + skew_us)
+    wanted = SessionQuery(request, now_us + skew_us)
     after = decode_cursor(request.cursor)
     items: list[SessionRow] = []
     left, turns = SCAN_MAX * SKIPPED_PER_ROW, Turns(pauses=live is not None)

@@ -31,9 +31,10 @@ from perdure.broker.services import Services
 from perdure.errors import StorageUnavailable
 from perdure.model import StoredSession
 from perdure.mqtt.reason_codes import ADMINISTRATIVE_ACTION
-from perdure.server.administration.listing import LiveTable, list_sessions
+from perdure.server.administration.listing import LiveTable
 from perdure.server.administration.service import Call, Handler
 from perdure.server.administration.sessions_elsewhere import SessionsElsewhere
+from perdure.server.administration.sorting import sessions_in_order
 from perdure.server.explain import explain_session
 from perdure.server.inspect import describe, session_row
 from perdure.server.rules import Rules
@@ -83,7 +84,7 @@ class SessionOperations:
     async def list_page(self, request: ListSessions, _call: Call) -> SessionPage:
         """Stored sessions, and in their places those that are only in memory."""
         now_us, skew_us = times(self._services)
-        return await list_sessions(
+        return await sessions_in_order(
             self._services.database,
             request,
             now_us,
@@ -147,9 +148,10 @@ class SessionOperations:
         call.after = await self._row(request.client_id)
         return Outcome(request.client_id, "given")
 
-    async def kick_all(self, request: BulkKick, _call: Call) -> OutcomeList:
+    async def kick_all(self, request: BulkKick, call: Call) -> OutcomeList:
         """Take leave of several clients."""
-        items = []
+        items: list[Outcome] = []
+        call.after = items  # what was done is recorded also if it does not get to the end
         for number, client_id in enumerate(request.client_ids, start=1):
             done = await self._disconnect(client_id)
             items.append(Outcome(client_id, "kicked" if done else "not_found"))
@@ -157,9 +159,10 @@ class SessionOperations:
                 await asyncio.sleep(0)
         return OutcomeList(items)
 
-    async def discard_all(self, request: BulkDiscard, _call: Call) -> OutcomeList:
+    async def discard_all(self, request: BulkDiscard, call: Call) -> OutcomeList:
         """End several sessions."""
-        items = []
+        items: list[Outcome] = []
+        call.after = items
         for client_id in request.client_ids:
             done = await self._end(client_id)
             items.append(Outcome(client_id, "discarded" if done else "not_found"))

@@ -52,6 +52,7 @@ _ROW_KEYS: Final[Mapping[Sort, Callable[[TopRow], float]]] = {
     "inflight": lambda row: row.inflight,
     "rate_out": lambda row: row.rate_out or 0.0,
     "subs": lambda row: row.subs,
+    "idle": lambda row: row.idle_s,
 }
 
 
@@ -193,6 +194,7 @@ class WatchOperations:
             "inflight": lambda session: session.outbound.inflight.count,
             "rate_out": lambda session: self._rate_out(session.client_id) or 0.0,
             "subs": lambda session: len(session.subs),
+            "idle": self._idle_s,
         }
         return values[by]
 
@@ -205,6 +207,11 @@ class WatchOperations:
         """How far its delivery is behind."""
         behind_us = session.lag_us(self._services.clock.wall_us())
         return max(self._oldest_s(session), max(0, behind_us) / 1_000_000)
+
+    def _idle_s(self, session: LiveSession) -> float:
+        """Time since something came from its client."""
+        received_us = getattr(session.connection, "received_us", 0)
+        return max(0, self._services.clock.monotonic_us() - received_us) / 1_000_000
 
     def _rate_out(self, client_id: str) -> float | None:
         """Messages that it was given in a second."""
@@ -219,8 +226,6 @@ class WatchOperations:
 
     def _row(self, session: LiveSession) -> TopRow:
         connection = session.connection
-        received_us = getattr(connection, "received_us", 0)
-        now_us = self._services.clock.monotonic_us()
         return TopRow(
             client_id=session.client_id,
             username=session.identity.username,
@@ -232,7 +237,7 @@ class WatchOperations:
             oldest_s=round(self._oldest_s(session), 3),
             lag_s=round(self._lag_s(session), 3),
             is_behind=session.lagging,
-            idle_s=round(max(0, now_us - received_us) / 1_000_000, 3),
+            idle_s=round(self._idle_s(session), 3),
         )
 
 

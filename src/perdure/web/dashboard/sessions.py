@@ -18,6 +18,16 @@ from perdure.web.routing import WebRoute
 
 LIMITS: Final = (25, 50, 100, 250)
 STATES: Final = ("connected", "offline", "expired")
+ORDERS: Final = {
+    "-changed_at": "changed last",
+    "changed_at": "changed longest ago",
+    "-created_at": "newest",
+    "created_at": "oldest",
+    "-dropped_count": "most dropped",
+    "-subscription_count": "most subscriptions",
+    "state": "state",
+}
+"""Beside that of client ids."""
 HELD: Final = 20
 """Messages of each list on a session's page."""
 
@@ -90,6 +100,7 @@ def session_routes(desk: Desk) -> list[WebRoute]:
             filters=filters,
             limits=LIMITS,
             states=STATES,
+            orders=ORDERS,
         )
 
     async def session(request: Request) -> Response:
@@ -142,17 +153,20 @@ def _filters(request: Request) -> tuple[ListSessions, dict[str, Any]]:
     """What is asked for, and the same as it stands in the URL."""
     given = request.query_params
     limit = given.get("limit", "")
-    state = given.get("state", "")
+    state, sort = given.get("state", ""), given.get("sort", "")
     filters = {
         "client_id": given.get("client_id", ""),
         "match": "prefix" if given.get("match") == "prefix" else "",
         "username": given.get("username", ""),
         "state": state if state in STATES else "",
+        "sort": sort if sort in ORDERS else "",
         "limit": int(limit) if limit in map(str, LIMITS) else "",
     }
     fields: dict[str, Any] = {"limit": filters["limit"] or 50, "cursor": given.get("cursor", "")}
     if filters["client_id"]:
         fields["prefix" if filters["match"] else "client_id~"] = filters["client_id"]
+    if filters["sort"]:
+        fields["sort"] = filters["sort"]
     if filters["username"]:
         fields["username"] = filters["username"]
     if filters["state"] == "connected":

@@ -47,6 +47,7 @@ ORDERS: Final[Mapping[str, str]] = {
     "inflight": "most messages in flight",
     "rate_out": "most messages per second",
     "subs": "most subscriptions",
+    "idle": "silent for longest",
     "client": "client id",
 }
 

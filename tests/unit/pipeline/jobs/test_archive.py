@@ -21,7 +21,8 @@ pytest.importorskip("pyiceberg")
 pytest.importorskip("deltalake")
 import pyarrow.parquet as pq
 
-from perdure.pipeline.archive_state import NAME, load_state
+from perdure.pipeline.archive_file import NAME
+from perdure.pipeline.archive_state import load_state
 from perdure.pipeline.fields import Fields
 from perdure.pipeline.jobs import archive as job
 from perdure.pipeline.jobs.archive import Archive, Wanted, execute_here

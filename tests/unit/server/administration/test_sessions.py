@@ -295,3 +295,8 @@ async def test_several_at_once(scene: Scene) -> None:
         ("sessions.kick_all", "a,b,c"),
         ("sessions.discard_all", "a,b,c"),
     ]
+    # To whom it was done, and to whom not.
+    assert [[each["action"] for each in one.after] for one in scene.audited] == [
+        ["kicked", "not_found", "not_found"],
+        ["discarded", "discarded", "not_found"],
+    ]

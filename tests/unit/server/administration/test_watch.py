@@ -43,6 +43,7 @@ async def test_top_sorts_and_bounds(scene: Scene) -> None:
     assert row["rate_out"] is None
     assert await top(scene, sort="client") == ["idle", "quick", "sender", "slow"]
     assert (await top(scene, sort="oldest"))[0] == "slow"
+    assert sorted(await top(scene, sort="idle")) == ["idle", "quick", "sender", "slow"]
     # Another look within a second is the same one.
     slow.connection.connection_lost(None)
     assert len(await top(scene, sort="client")) == 4
