@@ -25,6 +25,7 @@ def main() -> None:
     options = ReadOptions(data, rows_per_partition=500)
     with opened(options) as index:
         database_id = index.database_id
+    Path(to).mkdir(exist_ok=True)
     job = Archive(
         options,
         open_sink(Lake(to, kind), database_id),

@@ -59,6 +59,7 @@ def test_each_message_is_archived_once(spark: Any, tmp_path: Path) -> None:
         _archive_and_kill(data, to, choose.uniform(0, 2))
     stopping.set()
     writer.join()
+    to.mkdir(exist_ok=True)
     sink = IcebergSink(local_catalog(to), database.format.database_id)
     job = Archive(ReadOptions(str(data)), sink, Wanted(), directory=to, execute=SparkExecute(spark))
     while not job.run_round().is_last:

@@ -40,6 +40,7 @@ def test_archive(spark: Any, database: RocksDatabase, tmp_path: Path) -> None:
 
     written = append(database, [f"d/{n % 9}/t" for n in range(3_000)] + ["x"], at=START)
     root = tmp_path / "tables"
+    root.mkdir()
     job = Archive(
         ReadOptions(str(tmp_path / "db"), rows_per_partition=1_024),
         IcebergSink(local_catalog(root), database.format.database_id),

@@ -133,6 +133,7 @@ class ArchiveRuns:
             plan = self._plan
             with opened(plan.options) as index:
                 database_id = index.database_id
+            plan.lake.store.make_directory(plan.lake.place)
             self._sink = open_sink(plan.lake, database_id)
             self._archive = Archive(
                 plan.options,

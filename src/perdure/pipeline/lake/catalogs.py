@@ -38,8 +38,10 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def local_catalog(root: Path) -> Catalog:
-    """The catalog in an archive's own directory, made if it is not there."""
-    root.mkdir(parents=True, exist_ok=True)
+    """The catalog in an archive's own directory, made if it is not there.
+
+    The directory is not made: who reads an archive that is away leaves nothing in its place.
+    """
     root = root.resolve()
     return load_catalog(
         "perdure",

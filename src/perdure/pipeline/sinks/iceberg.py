@@ -15,11 +15,15 @@ from datetime import UTC, datetime
 from typing import Any, Final, final
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+)
 
 from perdure.errors import ConfigError, StorageConflict
 from perdure.pipeline.fields import ARROW, Fields
-from perdure.pipeline.lake.catalogs import catalog_errors, catalog_of, guarded
+from perdure.pipeline.lake.catalogs import catalog_of, guarded
 from perdure.pipeline.lake.lake import Lake
 from perdure.pipeline.lake.layouts import Layout, present
 from perdure.pipeline.lake.stores import Store, below, scheme_of
@@ -61,14 +65,14 @@ class IcebergSink:
         self._database_id = database_id
         # As they were when their positions were asked for, which is where a round begins.
         self._seen: dict[str, Any] = {}
-        with catalog_errors(self.lake.store, f"catalog {self.lake.catalog}"):
-            self._catalog.create_namespace_if_not_exists(self.lake.namespace)
 
     @guarded
     def begin(self, table: str, schema: Any) -> None:
         try:
             found = self._load(table)
-        except NoSuchTableError:
+        except (NoSuchTableError, NoSuchNamespaceError):
+            # Here, since who only reads need not have the right to.
+            self._catalog.create_namespace_if_not_exists(self.lake.namespace)
             found = self._catalog.create_table(
                 (self.lake.namespace, table),
                 schema=schema,

@@ -45,9 +45,9 @@ SPECS = (parse_table("devices=d/{device}/+"),)
 
 
 def sink_of(kind: str, root: Path, database_id: str) -> Sink:
+    root.mkdir(exist_ok=True)
     if kind == "iceberg":
         return IcebergSink(local_catalog(root), database_id)
-    root.mkdir(exist_ok=True)
     return DeltaSink(root, database_id) if kind == "delta" else ParquetSink(root, database_id)
 
 
