@@ -8,11 +8,12 @@ import msgspec
 import pyarrow as pa
 
 from perdure.forwarders.route.job import Task, TooLarge, Written, write_batches
-from perdure.forwarders.route.rows import COLUMNS, matched, owed_batches
+from perdure.forwarders.route.rows import matched, owed_batches
 from perdure.forwarders.route.targets import Matcher, Owed
 from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.log_index import opened
 from perdure.pipeline.log_source import plan, read
+from perdure.pipeline.message_rows import COLUMNS
 from perdure.pipeline.options import ReadOptions
 
 ROWS_PER_ROUND: Final = 100_000

@@ -10,26 +10,8 @@ import pyarrow.compute as pc
 
 from perdure.forwarders.route.targets import Matcher, Owed, Route
 from perdure.model import Message
-from perdure.mqtt.encode import forward_properties
-from perdure.mqtt.packets import Properties
+from perdure.pipeline.message_rows import COLUMNS, messages
 from perdure.pipeline.schema import arrow_schema, ddl
-
-COLUMNS: Final = (
-    "topic",
-    "payload",
-    "client_id",
-    "offset",
-    "published_at",
-    "qos",
-    "retain",
-    "expires_at",
-    "payload_format",
-    "content_type",
-    "response_topic",
-    "correlation_data",
-    "user_properties",
-)
-"""What is read of the log."""
 
 OWED_DDL: Final = f"{ddl(COLUMNS)}, target string, granted tinyint"
 OWED: Final = pa.schema([*arrow_schema(COLUMNS), ("target", pa.string()), ("granted", pa.int8())])
@@ -65,20 +47,20 @@ def matched(matcher: Matcher, batch: Any) -> tuple[list[int], list[Owed]]:
     return rows, owed
 
 
-def owed_batches(messages: Any, rows: Sequence[int], owed: Sequence[Owed]) -> Iterator[Any]:
+def owed_batches(read: Any, rows: Sequence[int], owed: Sequence[Owed]) -> Iterator[Any]:
     """Rows of a batch of messages, with whom each is for, in batches of ``BATCH_BYTES``."""
-    sizes = pc.binary_length(messages.column("payload")).to_pylist()
+    sizes = pc.binary_length(read.column("payload")).to_pylist()
     begin = size = 0
     for end, row in enumerate(rows, 1):
         size += sizes[row] + _ROW_BYTES
         if size >= BATCH_BYTES or end == len(rows):
-            yield _batch(messages, rows[begin:end], owed[begin:end])
+            yield _batch(read, rows[begin:end], owed[begin:end])
             begin, size = end, 0
 
 
-def _batch(messages: Any, rows: Sequence[int], owed: Sequence[Owed]) -> Any:
+def _batch(read: Any, rows: Sequence[int], owed: Sequence[Owed]) -> Any:
     columns = [
-        *messages.select(list(COLUMNS)).take(pa.array(rows, pa.int64())).columns,
+        *read.select(list(COLUMNS)).take(pa.array(rows, pa.int64())).columns,
         pa.array([each.key for each in owed], pa.string()),
         pa.array([each.qos for each in owed], pa.int8()),
     ]
@@ -87,35 +69,5 @@ def _batch(messages: Any, rows: Sequence[int], owed: Sequence[Owed]) -> Any:
 
 def messages_of(batch: Any) -> Iterator[tuple[str, int, Message]]:
     """Target, granted QoS and message of each row, as the broker itself has them."""
-    microseconds = batch.column("published_at").cast(pa.int64()).to_pylist()
-    expiries = batch.column("expires_at").cast(pa.int64()).to_pylist()
-    for row, published_us, expires_us in zip(
-        batch.to_pylist(), microseconds, expiries, strict=True
-    ):
-        yield (
-            row["target"],
-            row["granted"],
-            Message(
-                row["topic"],
-                row["payload"],
-                row["qos"],
-                row["retain"],
-                row["client_id"],
-                _properties(row),
-                expires_us or 0,
-                published_us,
-                row["offset"],
-            ),
-        )
-
-
-def _properties(row: dict[str, Any]) -> bytes:
-    pairs = tuple((each["name"], each["value"]) for each in row["user_properties"] or ())
-    properties = Properties(
-        payload_format_indicator=row["payload_format"],
-        content_type=row["content_type"],
-        response_topic=row["response_topic"],
-        correlation_data=row["correlation_data"],
-        user_properties=pairs,
-    )
-    return forward_properties(properties)
+    targets, granted = (batch.column(each).to_pylist() for each in ("target", "granted"))
+    return zip(targets, granted, messages(batch), strict=True)

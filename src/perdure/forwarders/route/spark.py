@@ -8,7 +8,8 @@ from typing import Any, final
 import msgspec
 
 from perdure.forwarders.route.job import RESULT_DDL, Task, Written, write_batches
-from perdure.forwarders.route.rows import COLUMNS, OWED_DDL, match_batches
+from perdure.forwarders.route.rows import OWED_DDL, match_batches
+from perdure.pipeline.message_rows import COLUMNS
 from perdure.pipeline.options import ReadOptions
 from perdure.pipeline.spark_jobs import read_log, source_errors
 

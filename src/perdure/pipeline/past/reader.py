@@ -28,7 +28,7 @@ from perdure.pipeline.archive_parts import ArchivePart, by_store, packed, read_a
 from perdure.pipeline.archive_state import ArchiveState
 from perdure.pipeline.archived import Archived, state_of, uncovered
 from perdure.pipeline.lake.lake import Lake
-from perdure.pipeline.past.rows import COLUMNS, messages
+from perdure.pipeline.message_rows import COLUMNS, messages
 from perdure.pipeline.past.wire import PageAnswer, PageRequest
 from perdure.pipeline.past.wire import packed as packed_message
 from perdure.pipeline.row_groups import Footers

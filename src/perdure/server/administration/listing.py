@@ -157,6 +157,34 @@ class SessionQuery:
         )
 
 
+class Current(NamedTuple):
+    """A session as it is now: as the store has it, or as it is in memory where it is connected.
+
+    Attributes:
+        record: of it.
+        state: of it.
+        here: the node that has it in memory; None = none.
+        subscriptions: how many it has in memory; None = the record tells.
+    """
+
+    record: SessionRecord
+    state: State
+    here: str | None
+    subscriptions: int | None
+
+
+def current(stored: SessionRecord, live: LiveTable | None, now_us: int) -> Current:
+    """A stored session as it is now."""
+    held = None if live is None else live.get(stored.client_id)
+    record = stored if held is None else held.record
+    return Current(
+        record,
+        state_of(record, now_us, running=live is not None),
+        None if live is None or held is None else live.node,
+        None if held is None else len(held.subs),
+    )
+
+
 def _moment(text: str, now_us: int, default: int) -> int:
     return parse_time(text, now_us) if text else default
 
@@ -197,18 +225,15 @@ async def list_sessions(
                 await turns.step()
                 continue
             left -= SKIPPED_PER_ROW
-            held = live.get(after) if live is not None else None
-            here = live.node if live is not None and held is not None else None
-            now = record if held is None else held.record
-            state = state_of(now, now_us, running=live is not None)
-            if wanted.takes(now, state, node_of(now, here)):
+            now = current(record, live, now_us)
+            if wanted.takes(now.record, now.state, node_of(now.record, now.here)):
                 row = session_row(
-                    now,
+                    now.record,
                     now_us,
                     running=live is not None,
                     skew_us=skew_us,
-                    node=here,
-                    subscription_count=None if held is None else len(held.subs),
+                    node=now.here,
+                    subscription_count=now.subscriptions,
                 )
                 items.append(row)
             await turns.step()

@@ -28,12 +28,13 @@ from perdure.server.administration.listing import (
     Passed,
     SessionQuery,
     candidates,
+    current,
     decode_cursor,
     encode_cursor,
     list_sessions,
 )
 from perdure.server.administration.turns import Turns
-from perdure.server.inspect import Stored, node_of, session_row, state_of
+from perdure.server.inspect import Stored, node_of, session_row
 
 GATHERED: Final = 256
 """Sessions that are gathered before the first ones of them are kept, a part of a millisecond."""
@@ -154,14 +155,12 @@ async def _from_store(
                 left -= 1
             else:
                 left -= SKIPPED_PER_ROW
-                held = None if live is None else live.get(record.client_id)
-                now = record if held is None else held.record
-                here = None if live is None or held is None else live.node
-                state = state_of(now, now_us, running=live is not None)
-                node = node_of(now, here)
-                if wanted.takes(now, state, node):
-                    subs = now.subscription_count if held is None else len(held.subs)
-                    order.add(now, state, subs, node)
+                shown = current(record, live, now_us)
+                now, subs = shown.record, shown.subscriptions
+                node = node_of(now, shown.here)
+                if wanted.takes(now, shown.state, node):
+                    count = now.subscription_count if subs is None else subs
+                    order.add(now, shown.state, count, node)
             if left < 0:
                 raise _too_many(SCAN_MAX)
             await turns.step()

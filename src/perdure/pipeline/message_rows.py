@@ -1,4 +1,4 @@
-"""Rows of an archive as messages: the inverse of ``pipeline.decode``."""
+"""Rows of a log or an archive as messages: the inverse of ``pipeline.decode``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TIMES: Final = ("published_at", "expires_at")
 
 
 def messages(rows: Any) -> list[Message]:
-    """The messages of an Arrow table with ``COLUMNS``."""
+    """The messages of an Arrow table, or batch, with ``COLUMNS`` among its columns."""
     found = {
         name: rows.column(name).cast("int64").to_pylist()
         if name in _TIMES
