@@ -8,7 +8,8 @@ all of this (``run``), but while the open batch gathers (``Committer.gathers``) 
 2. a sync is started if something waits for one, and runs beside all that follows;
 3. messages that are sequenced are dispatched, in log order; QoS 2 ones once they are synced;
 4. each connection with something to say is written to, once. Where a message goes to many, who
-   waits for a sync that has finished meanwhile comes first: its publisher goes on while it is sent.
+   waits for a sync that has finished meanwhile comes first: its publisher goes on while it is sent
+   (``senders``).
 
 Dispatching may add to the next batch (shares of groups), so 1 to 3 repeat until nothing is left.
 In the end the loop lingers if that pays (``Committer.linger``). Whoever calls ``run`` from
@@ -25,6 +26,7 @@ from typing import Final, Protocol, final
 from perdure.broker.commit.admission import Admission, Paused
 from perdure.broker.commit.committer import Committer
 from perdure.broker.commit.cursors import CursorWriter
+from perdure.broker.commit.senders import Flushed, Senders
 from perdure.broker.commit.waiters import CommitListener
 from perdure.broker.dispatch.dispatcher import Dispatcher
 from perdure.broker.dispatch.items import (
@@ -61,16 +63,6 @@ MANY_SESSIONS: Final = 16
 LONG_US: Final = 2_000
 """Time to write and hand out after which it pays, too: many disks have synced by then, and who
 waits for that would wait for another turn as long as this one."""
-
-
-class Flushed:
-    """Who gathers bytes in a turn, to be written once at its end."""
-
-    __slots__ = ()
-
-    def flush_turn(self) -> None:
-        """Write what was gathered."""
-        raise NotImplementedError
 
 
 @final
@@ -128,7 +120,7 @@ class CommitPipeline(CommitListener):
         sets it."""
         self._read_us: int = -WALL_READ_US
         """Monotonic time at which ``arrived`` looked at the wall clock last."""
-        self._senders: list[Flushed] = []
+        self._senders: Senders = Senders(scheduler, committer.clock)
         self._paused: list[Paused] = []
         self.admission: Admission = Admission()
         """Who is read from while sessions are behind."""
@@ -222,7 +214,7 @@ class CommitPipeline(CommitListener):
 
     def flush_later(self, sender: Flushed) -> None:
         """Write what the sender has gathered at the end of this turn."""
-        self._senders.append(sender)
+        self._senders.add(sender)
         if not self._scheduled:
             self.schedule()
 
@@ -282,7 +274,7 @@ class CommitPipeline(CommitListener):
     def run(self) -> None:
         """Write and dispatch everything, and end the turn."""
         self._commit()
-        self._finish()
+        self._finish(in_turn=False)
 
     def _commit(self) -> None:
         """Write and dispatch everything."""
@@ -316,11 +308,12 @@ class CommitPipeline(CommitListener):
             return True
         return committer.clock.monotonic_us() - begun_us >= LONG_US
 
-    def _finish(self, *, polls: bool = False) -> None:
+    def _finish(self, *, polls: bool = False, in_turn: bool = True) -> None:
         """Sync if it is time, and send.
 
         Args:
             polls: what a sync has done may be answered before the others are sent to.
+            in_turn: the same while they are sent to.
         """
         dispatcher = self.dispatcher
         assert dispatcher is not None
@@ -328,14 +321,10 @@ class CommitPipeline(CommitListener):
             self._committer.log_sync.is_wanted = True
         self._committer.sync_if_due()
         self._scheduled = False
-        before = len(self._senders)
         dispatcher.widest = 0
-        senders = self._senders
-        if polls and self._scheduler.poll_finished():
-            senders = senders[before:] + senders[:before]
-        self._senders = []
-        for sender in senders:
-            sender.flush_turn()
+        if polls:
+            self._senders.hear()
+        self._senders.send(hears=in_turn)
         delivered = self._metrics.messages_delivered
         if dispatcher.published_us:
             if delivered != self._delivered:

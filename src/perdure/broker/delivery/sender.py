@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final, Protocol, final
 
-from perdure.broker.commit.pipeline import CommitPipeline, Flushed
+from perdure.broker.commit.pipeline import CommitPipeline
+from perdure.broker.commit.senders import Flushed
 from perdure.broker.delivery.encoded_run import EncodedRun
 from perdure.limits import REMAINING_LENGTH_MAX
 from perdure.model import Message

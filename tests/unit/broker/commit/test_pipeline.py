@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.broker.commit.committer import Committer
-from perdure.broker.commit.pipeline import LONG_US, MANY_SESSIONS, CommitPipeline, Flushed
+from perdure.broker.commit.pipeline import LONG_US, MANY_SESSIONS, CommitPipeline
+from perdure.broker.commit.senders import SEND_US, SENT_AT_ONCE, Flushed
 from perdure.broker.commit.spacing import LINGER_US_MAX, LINGER_US_MIN
 from perdure.broker.commit.waiters import LEVEL_FSYNC, LEVEL_MEMORY, LEVEL_OS
 from perdure.broker.dispatch.dispatcher import Dispatcher
@@ -179,10 +180,12 @@ class Waiting:
 class Written(Flushed):
     """A connection that writes down after how many answers it was written to."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, took_us: int = 0) -> None:
         self._desk = desk
+        self._took_us = took_us
 
     def flush_turn(self) -> None:
+        self._desk.clock.advance_us(self._took_us)
         self._desk.written.append(len(self._desk.answered))
 
 
@@ -282,6 +285,11 @@ class Desk:
         for _ in range(count):
             self.pipeline.flush_later(Written(self))
 
+    def flush_long(self, count: int) -> None:
+        """The same, each something of its own; it takes long."""
+        for _ in range(count):
+            self.pipeline.flush_later(Written(self, SEND_US // SENT_AT_ONCE + 1))
+
     def recover(self) -> None:
         self.store.heal()
         if not self.committer.writable:
@@ -313,6 +321,7 @@ STEPS = {
     "rests": lambda desk: desk.pace(spaced=True, rests=True),
     "close": lambda desk: desk.pace(spaced=False, rests=True),
     "flush many": lambda desk: desk.flush_many(MANY_SESSIONS),
+    "flush long": lambda desk: desk.flush_long(3 * SENT_AT_ONCE),
     "polls": lambda desk: setattr(desk.scheduler, "polls", True),
     "no polls": lambda desk: setattr(desk.scheduler, "polls", False),
     "write fails": lambda desk: setattr(desk.store, "write_error", StorageFull("full")),
@@ -448,6 +457,27 @@ def test_who_waits_for_a_sync_does_not_wait_for_many_others_to_be_sent_to(count:
     desk.flush_many(count)
     desk.scheduler.poll()
     assert desk.written == [int(count == MANY_SESSIONS)] * count
+    desk.scheduler.drain()
+    desk.check()
+
+
+def test_who_waits_for_a_sync_does_not_wait_until_all_others_were_sent_to() -> None:
+    desk = Desk()
+    desk.pace(spaced=False, rests=False)
+    desk.publish()
+    desk.flush_long(2 * SENT_AT_ONCE)
+    desk.scheduler.poll()
+    assert desk.written == [0] * SENT_AT_ONCE + [1] * SENT_AT_ONCE
+    desk.scheduler.drain()
+    desk.check()
+
+
+def test_who_calls_for_a_turn_himself_hears_nothing_in_it() -> None:
+    desk = Desk()
+    desk.publish()
+    desk.flush_long(2 * SENT_AT_ONCE)
+    desk.pipeline.run()
+    assert desk.written == [0] * 2 * SENT_AT_ONCE
     desk.scheduler.drain()
     desk.check()
 
