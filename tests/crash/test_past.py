@@ -177,14 +177,10 @@ class Reader:
         running: the broker.
         name: client identifier.
         topic_filter: what it wants.
-        tells_again: what comes again has DUP: that it was sent is known after a kill.
     """
 
-    def __init__(
-        self, running: Running, name: str, topic_filter: str, *, tells_again: bool = True
-    ) -> None:
+    def __init__(self, running: Running, name: str, topic_filter: str) -> None:
         self.running, self.name, self.filter = running, name, topic_filter
-        self.tells_again = tells_again
         self.numbers: list[int] = []
         self.again = 0
         self._is_new = True
@@ -228,7 +224,7 @@ class Reader:
             number = int(found.payload)
             if self.numbers and number <= self.numbers[-1]:
                 # Sent before, and not acknowledged when the broker died.
-                assert found.dup or not self.tells_again, (number, self.numbers[-5:])
+                assert found.dup, (number, self.numbers[-5:])
                 assert number in self.numbers
                 self.again += 1
             else:
@@ -338,8 +334,7 @@ async def test_a_log_in_a_server_has_one_too(
 
 async def _kill_in_the_middle(running: Running) -> None:
     await history(running)
-    # What a server was not sent in time, it does not know.
-    reader = Reader(running, "r", "#", tells_again=False)
+    reader = Reader(running, "r", "#")
     await reader.take(200)
     assert running.readers()
     await running.process.kill()

@@ -270,6 +270,10 @@ class FaultyDatabase:
     def disk_bytes(self) -> int:
         return self.inner.disk_bytes()
 
+    @property
+    def since_offset(self) -> int:
+        return self.inner.since_offset
+
     def generations(self) -> list[GenerationInfo]:
         if self.read_error is not None and self.has_failed:
             raise self.read_error  # as while a database is closed, to be opened again

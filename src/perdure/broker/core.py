@@ -224,7 +224,7 @@ class BrokerCore:
         log has all."""
         if self.past is None:
             return 0
-        return self.database.generations()[0].since_offset - 1
+        return self.database.since_offset - 1
 
     def limits_of(self, listener: str) -> LimitsConfig:
         """The limits of a listener's clients."""

@@ -132,6 +132,9 @@ def replay(
 
 
 async def _run(job: Replay, publisher: Publisher, keep: Any, out: Output) -> int:
+    # Arrow is there: the job has been made.
+    from perdure.pipeline.message_rows import messages
+
     await publisher.open()
     through = job.begins_after
     try:
@@ -139,9 +142,10 @@ async def _run(job: Replay, publisher: Publisher, keep: Any, out: Output) -> int
             rounds = job.rounds()
             # A round may take seconds to read: the connection must be kept alive meanwhile.
             while (found := await asyncio.to_thread(_next, rounds)) is not None:
-                for batch in found.rows.to_batches(max_chunksize=publisher.batch_rows):
-                    await publisher.publish(batch.to_pylist())
-                    through = batch.column("offset")[-1].as_py()
+                for batch in found.rows.to_batches(max_chunksize=publisher.batch_messages):
+                    given = messages(batch)
+                    await publisher.publish(given)
+                    through = given[-1].offset
                     keep(through)
                 through = found.through_offset
                 keep(through)

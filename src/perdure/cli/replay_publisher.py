@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
-from typing import Any, Final, final
+from typing import Final, final
 
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.mqtt_options import ClientOptions, make_client
@@ -15,6 +15,8 @@ from perdure.cli.output import Output, error_line
 from perdure.cli.reconnect import Backoff, is_final
 from perdure.config.units import format_time
 from perdure.errors import MqttError
+from perdure.model import Message
+from perdure.mqtt.encode import forward_properties, properties_from_forward
 from perdure.mqtt.packets import Properties
 from perdure.mqtt.reason_codes import NO_MATCHING_SUBSCRIBERS, UNSPECIFIED_ERROR
 from perdure.net.client import Client
@@ -60,8 +62,8 @@ class Publisher:
         """Messages that nobody had subscribed to."""
 
     @property
-    def batch_rows(self) -> int:
-        """Rows that ``publish`` takes best."""
+    def batch_messages(self) -> int:
+        """Messages that ``publish`` takes best."""
         return min(max(self._rate // _RATE_STEPS, 1), BATCH) if self._rate else BATCH
 
     async def open(self) -> None:
@@ -74,27 +76,27 @@ class Publisher:
         await connect(client, self._out, timeout_s=self._options.connect_timeout_s)
         self._client, self._connected_s = client, time.monotonic()
 
-    async def publish(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Publish rows; when this returns, the broker has them.
+    async def publish(self, messages: Sequence[Message]) -> None:
+        """Publish messages; when this returns, the broker has them.
 
-        A connection that breaks is made again, and all of ``rows`` sent again.
+        A connection that breaks is made again, and all of ``messages`` sent again.
 
         Raises:
             CommandFailed: the broker refuses a message, or us.
         """
-        await self._wait_for_rate(len(rows))
+        await self._wait_for_rate(len(messages))
         while True:
             try:
                 if self._client is None:
                     client = make_client(self._options)
                     await client.connect(timeout_s=self._options.connect_timeout_s)
                     self._client, self._connected_s = client, time.monotonic()
-                await self._send(self._client, rows)
+                await self._send(self._client, messages)
             except (MqttError, OSError) as error:
                 await self._lost(error)
                 continue
-            self.sent += len(rows)
-            self.bytes += sum(len(row["payload"]) for row in rows)
+            self.sent += len(messages)
+            self.bytes += sum(len(message.payload) for message in messages)
             return
 
     async def close(self) -> None:
@@ -122,39 +124,35 @@ class Publisher:
         await asyncio.sleep(max(self._next_s - now_s, 0.0))
         self._next_s = max(self._next_s, now_s) + count / self._rate
 
-    async def _send(self, client: Client, rows: Sequence[dict[str, Any]]) -> None:
+    async def _send(self, client: Client, messages: Sequence[Message]) -> None:
         settled = []
-        for row in rows:
-            qos = min(row["qos"], self._qos_max)
+        for message in messages:
+            qos = min(message.qos, self._qos_max)
+            properties = _properties(message)
             settled.append(
                 client.post(
-                    self._prefix + row["topic"], row["payload"], qos, properties=_properties(row)
+                    self._prefix + message.topic, message.payload, qos, properties=properties
                 )
             )
         await client.drain()
         published = await client.until_lost(asyncio.gather(*settled))
         client.check_connected()
-        for row, each in zip(rows, published, strict=True):
+        for message, each in zip(messages, published, strict=True):
             if each.reason >= UNSPECIFIED_ERROR:
                 raise CommandFailed(
-                    f"the broker refuses {self._prefix}{row['topic']}: "
+                    f"the broker refuses {self._prefix}{message.topic}: "
                     f"{reason_name(client, each.reason)} (reason code {each.reason:#04x})",
                     ExitCode.UNAVAILABLE,
                 )
             self.unheard += each.reason == NO_MATCHING_SUBSCRIBERS
 
 
-def _properties(row: dict[str, Any]) -> Properties:
-    told = [
-        (OFFSET_PROPERTY, str(row["offset"])),
-        (TIME_PROPERTY, format_time(round(row["published_at"].timestamp() * 1_000_000))),
-        (PUBLISHER_PROPERTY, row["client_id"]),
-    ]
-    given = [(each["name"], each["value"]) for each in row["user_properties"] or ()]
-    return Properties(
-        payload_format_indicator=row["payload_format"],
-        content_type=row["content_type"],
-        response_topic=row["response_topic"],
-        correlation_data=row["correlation_data"],
-        user_properties=(*given, *told),
+def _properties(message: Message) -> Properties:
+    """Its own, and what it was."""
+    told = [(OFFSET_PROPERTY, str(message.offset))]
+    if published_at := format_time(message.published_at_us):
+        told.append((TIME_PROPERTY, published_at))
+    told.append((PUBLISHER_PROPERTY, message.publisher))
+    return properties_from_forward(
+        message.properties + forward_properties(Properties(user_properties=tuple(told)))
     )

@@ -28,9 +28,12 @@ class InboxEntry:
             from another broker; 0 = the next one. The numbers that it leaves out are settled.
         forget_at_us: steady time after which it is not sent for the first time, whatever its
             Message Expiry Interval says, and of which the client is not told; 0 = never.
+        again: a crash may have taken an entry of the same message that was sent; not stored, it
+            counts when the entry is dispatched.
     """
 
     __slots__ = (
+        "again",
         "forget_at_us",
         "group_key",
         "identifiers",
@@ -52,6 +55,7 @@ class InboxEntry:
         group_key: str = "",
         serial: int = 0,
         forget_at_us: int = 0,
+        again: bool = False,
     ) -> None:
         self.offset: int = offset
         self.message: Message | None = message
@@ -61,6 +65,7 @@ class InboxEntry:
         self.group_key: str = group_key
         self.serial: int = serial
         self.forget_at_us: int = forget_at_us
+        self.again: bool = again
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, InboxEntry):

@@ -23,6 +23,7 @@ from perdure.pipeline.here import read_here
 from perdure.pipeline.lake.lake import Lake
 from perdure.pipeline.lake.stores import Store
 from perdure.pipeline.options import ReadOptions
+from perdure.pipeline.reader_errors import ReaderErrors
 from perdure.pipeline.schema import BY_NAME, arrow_schema
 from perdure.pipeline.sinks.contract import Sink
 from perdure.pipeline.sinks.opening import open_sink
@@ -57,6 +58,7 @@ class SqlSession:
         self, options: ReadOptions, lake: Lake | None, *, temporary: str = "", memory: str = "2GB"
     ) -> None:
         self._options = options
+        self._errors = ReaderErrors()
         self._connection = duckdb.connect()
         self._connection.execute(f"set memory_limit = '{memory}'")
         self._connection.execute("set TimeZone = 'UTC'")
@@ -173,8 +175,10 @@ class SqlSession:
         }
 
     def _read_log(self, columns: list[str]) -> None:
-        self._connection.register("log_reader", read_here(self._options, columns))
-        self._connection.execute(_KEEP_LOG)
+        log = self._errors.kept(read_here(self._options, columns))
+        self._connection.register("log_reader", log)
+        with self._errors.told():
+            self._connection.execute(_KEEP_LOG)
         self._connection.unregister("log_reader")
 
     def _schema(self, name: str) -> Any:

@@ -109,7 +109,7 @@ class AuditTrail:
         """
         database = self._services.database
         until = before_offset - 1 if before_offset else database.last_offset
-        floor = min((each.since_offset for each in database.generations()), default=until)
+        floor = database.since_offset
         found: list[Message] = []
         span_us = SPAN_US
         for _ in range(STEPS_MAX):

@@ -44,8 +44,8 @@ from perdure.topic.matching import covers
 
 log = get_logger("archive")
 
-READINGS_MAX: Final = 16
-"""Topic filters that the process holds rows for."""
+HELD_WINDOWS: Final = 16
+"""Full windows that the process holds rows for; of more filters each has a smaller one."""
 
 STOP_TIMEOUT_S: Final = 1.0
 """It is ended at once, whatever it reads."""
@@ -321,7 +321,10 @@ class PastPart:
 
     async def _begin_child(self) -> ChildProcess:
         config = self._config
-        settings = PastSettings(self._tables, self._database(), config.window_bytes, READINGS_MAX)
+        window_bytes = config.window_bytes
+        settings = PastSettings(
+            self._tables, self._database(), window_bytes, window_bytes * HELD_WINDOWS
+        )
         child = await ChildProcess.begun(
             self._command, msgspec.json.encode(settings), limit=_LINE_BYTES_MAX
         )

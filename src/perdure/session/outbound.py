@@ -65,7 +65,6 @@ class Outbound:
 
     __slots__ = (
         "_gaps",
-        "_maybe_sent_offset",
         "_old_released",
         "_old_settled",
         "_settled",
@@ -74,6 +73,7 @@ class Outbound:
         "catch_up_max",
         "dirty",
         "inflight",
+        "maybe_sent_offset",
         "next_serial",
         "pending",
         "pending_bytes",
@@ -106,7 +106,8 @@ class Outbound:
         # Sets, as dicts: an empty one takes a quarter of the memory, and every session has them.
         self._old_settled: dict[int, None] = dict.fromkeys(cursor.settled)
         self._old_released: dict[int, None] = dict.fromkeys(cursor.released)
-        self._maybe_sent_offset: int = maybe_sent_offset
+        self.maybe_sent_offset: int = maybe_sent_offset
+        """What is owed up to here goes out with DUP; to be moved forward only."""
 
     def offer(
         self,
@@ -142,7 +143,7 @@ class Outbound:
             # Taken over from a broker that had given an identifier twice: the first goes first.
             self._wait(delivery)
             return None
-        if serial <= self.sent_serial or offset <= self._maybe_sent_offset:
+        if serial <= self.sent_serial or offset <= self.maybe_sent_offset:
             delivery.dup = True
         if self.pending is _NONE_PENDING and self._has_window(serial):
             self._send(delivery)
@@ -180,7 +181,7 @@ class Outbound:
             or self._old_settled
             or self._old_released
             or serial <= self.sent_serial
-            or offset <= self._maybe_sent_offset
+            or offset <= self.maybe_sent_offset
         ):
             return 0
         left = self.catch_up_left() if catches_up else self.window_max - self.inflight.count

@@ -266,8 +266,13 @@ class Database(Protocol):
         """Space that the data take on disk, bytes."""
         ...
 
+    @property
+    def since_offset(self) -> int:
+        """What was recorded with a lower offset, the log has dropped: the oldest generation's."""
+        ...
+
     def generations(self) -> list[GenerationInfo]:
-        """The generations of the log, oldest first."""
+        """The generations of the log, oldest first; asks each for its size."""
         ...
 
     def streams(self, generation: int) -> list[StreamInfo]:

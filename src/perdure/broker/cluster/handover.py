@@ -203,9 +203,11 @@ class Handover:
                     claim, connected=False, will=None, expires_at_us=LONG_AGO_US
                 )
                 batch.claim_session(ended, seen=claim.epoch)
-            elif own.cut_offset > session.outbound.acked_offset:
+            elif session.outbound.maybe_sent_offset > session.outbound.acked_offset:
                 # A node before this one may have sent what is not acknowledged yet.
-                doubtful = msgspec.structs.replace(claim, cut_offset=own.cut_offset)
+                doubtful = msgspec.structs.replace(
+                    claim, cut_offset=session.outbound.maybe_sent_offset
+                )
                 batch.claim_session(doubtful, seen=claim.epoch)
         session.record = msgspec.structs.replace(own, epoch=claim.epoch)
         session.outbound.dirty = True

@@ -64,6 +64,9 @@ class Backfill:
         self._window_waiters: WindowWaiters = window_waiters
         self._running: set[tuple[LiveSession, str]] = set()
         """Sessions and subscriptions that are given what they want."""
+        self._begun_before: set[tuple[LiveSession, str]] = set()
+        """Those of them that an earlier connection was given some of, which no progress tells if
+        a crash has taken that."""
 
     async def may_have_retained(self, topic_filter: str) -> bool:
         """Whether a retained message can match a filter: certain for one without wildcards.
@@ -87,6 +90,12 @@ class Backfill:
         """
         if (session, name) not in self._running:
             run_eagerly(self._core.scheduler, self._run(session, name), name="backfill")
+
+    def resume(self, session: LiveSession, name: str) -> None:
+        """As ``start``, for one that an earlier connection has begun."""
+        if session.record.cut_offset:
+            self._begun_before.add((session, name))
+        self.start(session, name)
 
     async def pass_offset(self, session: LiveSession, offset: int) -> None:
         """Give all that backfills have up to an offset of the log, which is to be dropped, whether
@@ -182,6 +191,7 @@ class Backfill:
             session.failed(error, "backfill")
         finally:
             self._running.discard((session, name))
+            self._begun_before.discard((session, name))
 
     async def _feed(self, session: LiveSession, name: str) -> None:
         core = self._core
@@ -356,8 +366,15 @@ class Backfill:
         retain = retained or options.retain
         identifiers = options.identifiers
         if options.qos:
+            begun_before = (session, sub.name) in self._begun_before
             self._inbox.give(
-                session, message, qos=options.qos, retain=retain, identifiers=identifiers
+                session,
+                message,
+                qos=options.qos,
+                retain=retain,
+                identifiers=identifiers,
+                # [MQTT-3.3.1-1] What a page gave is sent before the store has it for certain.
+                again=begun_before and message.offset <= session.record.cut_offset,
             )
         else:
             session.give_qos0(message, retain, identifiers)

@@ -34,6 +34,7 @@ class Inbox:
         retain: bool,
         identifiers: tuple[int, ...],
         group_key: str = "",
+        again: bool = False,
     ) -> InboxEntry:
         """Address a QoS 1 or 2 message to a session; it goes out once its commit allows."""
         assert qos
@@ -45,6 +46,7 @@ class Inbox:
             retain=retain,
             identifiers=identifiers,
             group_key=group_key,
+            again=again,
         )
         batch = core.committer.batch
         batch.place(entry)

@@ -44,6 +44,10 @@ class BackfillTasks(Protocol):
         """Run the rest of a subscription's backfill."""
         ...
 
+    def resume(self, session: LiveSession, name: str) -> None:
+        """As ``start``, for one that an earlier connection has begun."""
+        ...
+
     def join_all(self, session: LiveSession) -> None:
         """All that the backfills gave has been dispatched: what was joining is live."""
         ...
@@ -269,6 +273,9 @@ class LiveSession(HeldSession):
         if entry.group_key:
             given = self.given.pop(id(entry), None)
             self.group_runs.append([entry] if given is None else given)
+        if entry.again and entry.qos == 1:
+            # An entry has an offset of its own; one of QoS 2 is sent once it is safe.
+            self.outbound.maybe_sent_offset = entry.offset
         if not self.durable or not self.lagging:
             if self.durable and self.sender.congested:
                 self.fall_behind(entry.offset - 1)
@@ -294,6 +301,11 @@ class LiveSession(HeldSession):
         self.inbox_until = max(self.inbox_until, entries[count - 1].offset)
         self.given.pop(id(entries), None)
         self.group_runs.append(entries)
+        outbound = self.outbound
+        if outbound.maybe_sent_offset:
+            for entry in entries:
+                if entry.again:
+                    outbound.maybe_sent_offset = entry.offset
         durable = self.durable
         if not durable or not self.lagging:
             given = self._send_entries(entries)

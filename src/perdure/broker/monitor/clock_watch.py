@@ -177,7 +177,7 @@ class ClockWatch:
         if self._memory is None:
             return
         if core.committer.writable:
-            core.clock.forget(core.database.generations()[0].since_offset)
+            core.clock.forget(core.database.since_offset)
         self._memory.save(core.clock.state())
 
 

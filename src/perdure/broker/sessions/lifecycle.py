@@ -239,7 +239,7 @@ class SessionLifecycle:
             parts.catchup.start(session)
         for sub in list(session.subs.values()):
             if sub.backfill is not None:
-                parts.backfill.start(session, sub.name)
+                parts.backfill.resume(session, sub.name)
         for group in list(session.groups.values()):
             group.joined()
 
@@ -264,6 +264,7 @@ class SessionLifecycle:
             if not sub.group:
                 parts.router.remove(session, sub)
         writable = parts.committer.writable and not session.fenced
+        may_be_given = bool(session.backfilling or session.groups)
         self._shared_subscriptions.left(session, ends=ends)
         parts.window_waiters.notify(session)
         parts.turn_budget.release(session)
@@ -293,6 +294,8 @@ class SessionLifecycle:
         parts.metrics.sessions_offline += 1
         session.outbound.dirty = True
         session.put_cursor(batch)
+        doubtful = session.outbound.maybe_sent_offset
+        is_in_doubt = may_be_given or doubtful > session.outbound.acked_offset
         # It is given nothing more, so where it stands stays, also if it is handed over later.
         session.lagging = True
         record = msgspec.structs.replace(
@@ -305,9 +308,7 @@ class SessionLifecycle:
             will=will,
             will_at_us=will_at_us,
             expires_at_us=expires_at_us(now_us, record.expiry_s),
-            cut_offset=record.cut_offset
-            if record.cut_offset > session.outbound.acked_offset
-            else 0,
+            cut_offset=doubtful if is_in_doubt else 0,
             taken_over=session.taken_over and parts.peers is not None,
         )
         session.record = record

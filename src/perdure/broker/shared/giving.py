@@ -53,6 +53,7 @@ class Giver:
             retain=retain,
             identifiers=identifiers,
             group_key=self._group_key,
+            again=message.offset <= session.record.cut_offset,
         )
         session.given[id(entry)] = [entry]
         if not session.durable and qos == 1:

@@ -41,6 +41,7 @@ class MemberShares:
     def add(self, member: LocalMember, messages: list[Message], first: int, stop: int) -> None:
         """Give ``messages[first:stop]``, all ``is_plain``, to a member that ``takes_runs``."""
         identifiers, group_key = member.identifiers, self._group_key
+        cut_offset = member.session.record.cut_offset
         while first < stop:
             share = member.share
             if not share:
@@ -48,9 +49,15 @@ class MemberShares:
             end = min(stop, first + ENTRIES_MAX - len(share))
             member.session.inbox_queued += end - first
             while first < end:
+                message = messages[first]
                 share.append(
                     InboxEntry(
-                        0, messages[first], qos=1, identifiers=identifiers, group_key=group_key
+                        0,
+                        message,
+                        qos=1,
+                        identifiers=identifiers,
+                        group_key=group_key,
+                        again=message.offset <= cut_offset,
                     )
                 )
                 first += 1

@@ -44,8 +44,8 @@ class ReplayConfig(Section, frozen=True):
     window_bytes: Annotated[
         int,
         about(
-            "Bytes of rows that the process holds for a topic filter that it reads, about; it "
-            "holds those of 16.",
+            "Bytes of rows that the process holds for a topic filter that it reads, about; for "
+            "all of them 16 times that: of more than 16 filters at a time each has less.",
             unit="bytes",
             ge=64 * 1024,
         ),

@@ -19,23 +19,10 @@ from perdure.errors import ConfigError, StorageCorrupt, StorageUnavailable
 from perdure.pipeline import history, offsets
 from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.log_index import LogIndex, opened
+from perdure.pipeline.message_rows import COLUMNS
 from perdure.pipeline.offsets import StreamPosition
 from perdure.pipeline.options import ReadOptions
 from perdure.pipeline.schema import arrow_schema
-
-COLUMNS: Final = (
-    "offset",
-    "topic",
-    "payload",
-    "qos",
-    "client_id",
-    "published_at",
-    "payload_format",
-    "content_type",
-    "response_topic",
-    "correlation_data",
-    "user_properties",
-)
 
 ROUND_ROWS_MIN: Final = 16
 ROUND_ROWS_MAX: Final = 65_536
@@ -52,7 +39,7 @@ class Round(msgspec.Struct, frozen=True):
     """What a round found.
 
     Attributes:
-        rows: by offset, with ``COLUMNS``; an Arrow table.
+        rows: by offset, with ``message_rows.COLUMNS``; an Arrow table.
         through_offset: everything up to here was looked at.
     """
 

@@ -9,10 +9,12 @@ import tempfile
 from typing import Any, Final, final
 
 import duckdb
+import pyarrow as pa
 
 from perdure.pipeline.here import read_here
 from perdure.pipeline.jobs.stats import COLUMNS
 from perdure.pipeline.options import ReadOptions
+from perdure.pipeline.reader_errors import ReaderErrors
 
 MEMORY: Final = "1GB"
 
@@ -35,6 +37,7 @@ class HereEngine:
 
     def __init__(self, options: ReadOptions | None, *, memory: str = MEMORY) -> None:
         self._options = options
+        self._errors = ReaderErrors()
         self._directory = tempfile.TemporaryDirectory(prefix="perdure-stats-")
         self._connection = duckdb.connect()
         self._connection.execute(_SPARKS)
@@ -51,20 +54,25 @@ class HereEngine:
     def keep(self, name: str, query: str) -> None:
         """A table; of the log, or another stream, in one read."""
         if self._options is not None:
-            self._connection.register("log", read_here(self._options, COLUMNS))
-        self._connection.execute(f"create table {name} as {_plain(query)}")
+            log = self._errors.kept(read_here(self._options, COLUMNS))
+            self._connection.register("log", log)
+        with self._errors.told():
+            self._connection.execute(f"create table {name} as {_plain(query)}")
         if self._options is not None:
             self._connection.unregister("log")
 
     def add(self, name: str, table: Any) -> None:
         """A table that is known, or a stream of batches, which can be read once."""
+        if isinstance(table, pa.RecordBatchReader):
+            table = self._errors.kept(table)
         self._connection.register(name, table)
 
     def rows(self, query: str) -> list[dict[str, Any]]:
         """Its rows; moments are aware."""
-        found: list[dict[str, Any]] = (
-            self._connection.sql(_plain(query)).to_arrow_table().to_pylist()
-        )
+        with self._errors.told():
+            found: list[dict[str, Any]] = (
+                self._connection.sql(_plain(query)).to_arrow_table().to_pylist()
+            )
         return found
 
 

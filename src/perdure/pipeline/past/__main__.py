@@ -89,7 +89,7 @@ class _Answers:
                 lake_of(settings.tables),
                 settings.database,
                 window_bytes=settings.window_bytes,
-                readings_max=settings.readings_max,
+                held_bytes_max=settings.held_bytes_max,
             )
         return self._reader
 

@@ -2,9 +2,11 @@
 
 Files of an archive are sorted by topic streams or as maintenance was told, and not by offset. So a
 *window* is read: the range of offsets that has as many wanted rows as fit into memory, sorted.
-Pages are cut from it, and what is left waits for who asks behind the last page. A window ends
-early when looking for its end takes long: a filter that hardly anything matches is answered with an
-empty page and how far was looked.
+Pages are cut from it for whoever asks for that filter within it: clients that ask for the same
+share windows, wherever they began. It is let go for want of room, those first that as many have
+left at the end as have come in at the begin; of these hardly any are kept, for whoever comes just
+behind. A window ends early when looking for its end takes long: a filter that hardly anything
+matches is answered with an empty page and how far was looked.
 
 What is known of an archive (its state, its files, their footers) is kept until a file is gone or
 something behind its end is asked for: what was archived up to an offset does not change.
@@ -16,11 +18,13 @@ their range, once, in order; whatever maintenance does meanwhile.
 from __future__ import annotations
 
 import time
+from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from perdure.errors import StorageUnavailable
@@ -45,26 +49,33 @@ BEHIND_S: Final = 60.0
 """How long an archive is waited for that has not what the log has dropped: the round that had read
 it before may still be at work. One that has not moved for so long will never have it."""
 
+WINDOWS_MAX: Final = 4_096
+"""Windows that are held, and of which it is known how large the next one may be."""
+
 ATTEMPTS: Final = 3
 """Of a window whose files go away while it is read."""
 
 _ALL_IN_ONE: Final = 1 << 62
 
 
-class _Reading(msgspec.Struct):
-    """Rows of a filter that are not given yet.
+class _Window(msgspec.Struct, eq=False):
+    """Rows of a filter and of a range of offsets.
 
     Attributes:
+        after, through: the range.
         rows: by offset, an Arrow table.
-        through: all rows up to here are in it or were given.
-        given: how many of them were.
-        rows_max: of the next window.
+        offsets: theirs.
+        left_out: what was not archived of the filter; empty = nothing.
+        begun, ended: pages at its begin and at its end.
     """
 
-    rows: Any
+    after: int
     through: int
-    given: int = 0
-    rows_max: int = ROWS_MIN
+    rows: Any
+    offsets: Any
+    left_out: str
+    begun: int = 0
+    ended: int = 0
 
 
 @final
@@ -75,7 +86,7 @@ class PastReader:
         lake: that has it.
         database: identity of the log that it must be of.
         window_bytes: of the rows that are held for one filter, about.
-        readings_max: filters that rows are held for.
+        held_bytes_max: of all that are held, about: of many filters each has its part.
         clock: monotonic seconds; for tests.
     """
 
@@ -85,20 +96,29 @@ class PastReader:
         database: str,
         *,
         window_bytes: int,
-        readings_max: int,
+        held_bytes_max: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lake = lake
         self._database = database
         self._window_bytes = window_bytes
-        self._readings_max = readings_max
+        self._held_bytes_max = held_bytes_max
+        self._held_bytes = 0
+        self._windows: OrderedDict[tuple[str, int], _Window] = OrderedDict()
+        """By filter and begin, those that were used last at the end."""
+        self._left: OrderedDict[tuple[str, int], None] = OrderedDict()
+        """Those that nobody is known to be in, by when the last one has left."""
+        self._left_bytes = 0
+        self._begins: dict[str, list[int]] = {}
+        """Of the windows of each filter, ascending."""
+        self._next_rows: OrderedDict[tuple[str, int], int] = OrderedDict()
+        """Rows of the window that follows one, by filter and the end of that."""
         self._clock = clock
         self._footers = Footers()
         self._state: ArchiveState | None = None
         self._archived: Archived | None = None
         self._stands = (-1, 0.0)
         """Where the archive ended when it was found to be behind, and since when it does."""
-        self._readings: OrderedDict[tuple[str, int], _Reading] = OrderedDict()
 
     def page(self, request: PageRequest) -> PageAnswer:
         """The next messages of a filter.
@@ -108,20 +128,20 @@ class PastReader:
             StorageError: it cannot be read now.
         """
         after, until = request.after_offset, request.until_offset
-        reading = self._readings.pop((request.filter, after), None)
-        if reading is not None and reading.through > until:
-            reading = None
         missing = ""
-        if reading is None or reading.given >= reading.rows.num_rows:
+        window = self._held(request.filter, after, until)
+        if window is None:
             missing, after, until = self._present(request.filter, after, until)
             if after >= until:
                 return PageAnswer(request.number, [], after, missing)
-            reading = self._window(request.filter, after, until, reading)
-        answer = self._cut(request, reading, missing)
-        if answer.through_offset < request.until_offset:
-            self._readings[request.filter, answer.through_offset] = reading
-            if len(self._readings) > self._readings_max:
-                self._readings.popitem(last=False)
+            window = self._held(request.filter, after, until)
+            if window is None:
+                window = self._window(request.filter, after, until)
+                self._hold(request.filter, window)
+        window.begun += after == window.after
+        answer = self._cut(request, window, after, missing or window.left_out)
+        window.ended += answer.through_offset == window.through
+        self._note_left((request.filter, window.after), window)
         return answer
 
     def forget(self) -> None:
@@ -131,6 +151,58 @@ class PastReader:
     def redacted(self, text: str) -> str:
         """What went wrong, without the secrets of catalog and store."""
         return self._lake.store.redact(text)
+
+    # -- what is held ----------------------------------------------------------------------
+
+    def _held(self, topic_filter: str, after: int, until: int) -> _Window | None:
+        """The window that has what follows an offset."""
+        begins = self._begins.get(topic_filter, [])
+        place = bisect_right(begins, after)
+        if not place:
+            return None
+        key = (topic_filter, begins[place - 1])
+        window = self._windows[key]
+        if not after < window.through <= until:
+            return None
+        self._windows.move_to_end(key)
+        return window
+
+    def _hold(self, topic_filter: str, window: _Window) -> None:
+        key = (topic_filter, window.after)
+        self._let_go(key)
+        self._windows[key] = window
+        insort(self._begins.setdefault(topic_filter, []), window.after)
+        self._held_bytes += window.rows.nbytes
+        while len(self._windows) > 1 and (
+            self._held_bytes > self._held_bytes_max or len(self._windows) > WINDOWS_MAX
+        ):
+            self._let_go(next(iter(self._left or self._windows)))
+
+    def _note_left(self, key: tuple[str, int], window: _Window) -> None:
+        """Somebody has had a page of a window, perhaps the last one."""
+        if key in self._left:
+            del self._left[key]
+            self._left_bytes -= window.rows.nbytes
+        if window.ended < window.begun:
+            return
+        self._left[key] = None
+        self._left_bytes += window.rows.nbytes
+        while self._left_bytes > self._window_bytes:
+            self._let_go(next(iter(self._left)))
+
+    def _let_go(self, key: tuple[str, int]) -> None:
+        window = self._windows.pop(key, None)
+        if window is None:
+            return
+        topic_filter, after = key
+        self._held_bytes -= window.rows.nbytes
+        if key in self._left:
+            del self._left[key]
+            self._left_bytes -= window.rows.nbytes
+        begins = self._begins[topic_filter]
+        begins.remove(after)
+        if not begins:
+            del self._begins[topic_filter]
 
     # -- what there is ---------------------------------------------------------------------
 
@@ -156,9 +228,7 @@ class PastReader:
         if state.position.offset <= after:
             self.forget()
             state, _ = self._known()
-        missing = ""
-        if archived := uncovered(state, ((topic_filter,),)):
-            missing = f"only {', '.join(archived)} was archived"
+        missing = _left_out(state, topic_filter)
         for gap in state.gaps:
             if gap.until_offset <= after or gap.after_offset >= until:
                 continue
@@ -191,8 +261,8 @@ class PastReader:
 
     # -- windows ---------------------------------------------------------------------------
 
-    def _window(self, topic_filter: str, after: int, until: int, last: _Reading | None) -> _Reading:
-        rows_max = last.rows_max if last is not None else ROWS_MIN
+    def _window(self, topic_filter: str, after: int, until: int) -> _Window:
+        rows_max = self._next_rows.get((topic_filter, after), ROWS_MIN)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 through, rows = self._read(topic_filter, after, until, rows_max)
@@ -202,13 +272,22 @@ class PastReader:
                 if attempt == ATTEMPTS:
                     raise
             else:
-                return _Reading(rows, through, rows_max=self._next_rows(rows, rows_max))
-        raise AssertionError
+                break
+        self._next_rows[topic_filter, through] = self._following(rows.nbytes, rows_max)
+        if len(self._next_rows) > WINDOWS_MAX:
+            self._next_rows.popitem(last=False)
+        state, _ = self._known()
+        offsets = rows.column("offset").to_numpy()
+        return _Window(after, through, rows, offsets, _left_out(state, topic_filter))
 
-    def _next_rows(self, rows: Any, rows_max: int) -> int:
-        if rows.nbytes > self._window_bytes:
+    def _following(self, size: int, rows_max: int) -> int:
+        """Rows of the window behind one of a size."""
+        # Windows that pushed each other out would be read for one page each: all that are held,
+        # with this one, take half of what may be held, and may grow as payloads do.
+        bytes_max = min(self._window_bytes, self._held_bytes_max // (len(self._windows) + 1) // 2)
+        if size > bytes_max:
             return max(rows_max // 2, 1)
-        if rows.nbytes < self._window_bytes // 4:
+        if size < bytes_max // 4:
             return min(rows_max * 4, ROWS_MAX)
         return rows_max
 
@@ -231,16 +310,22 @@ class PastReader:
         ]
         return through, pa.Table.from_batches(batches, arrow_schema(COLUMNS)).sort_by("offset")
 
-    def _cut(self, request: PageRequest, reading: _Reading, missing: str) -> PageAnswer:
+    def _cut(self, request: PageRequest, window: _Window, after: int, missing: str) -> PageAnswer:
         """The next page out of a window."""
-        found = messages(reading.rows.slice(reading.given, request.rows_max))
+        first = int(np.searchsorted(window.offsets, after, side="right"))
+        found = messages(window.rows.slice(first, request.rows_max))
         size = 0
         for number, message in enumerate(found):
             size += message.held_bytes()
             if number and size > request.bytes_max:
                 del found[number:]
                 break
-        reading.given += len(found)
-        is_all = reading.given >= reading.rows.num_rows
-        through = reading.through if is_all else found[-1].offset
+        is_all = first + len(found) >= len(window.offsets)
+        through = window.through if is_all else found[-1].offset
         return PageAnswer(request.number, list(map(packed_message, found)), through, missing)
+
+
+def _left_out(state: ArchiveState, topic_filter: str) -> str:
+    """What of a filter was never archived, in words; empty = nothing."""
+    archived = uncovered(state, ((topic_filter,),))
+    return f"only {', '.join(archived)} was archived" if archived else ""

@@ -29,13 +29,13 @@ class PastSettings(msgspec.Struct, frozen=True):
         tables: where the archive is.
         database: identity of the broker's log.
         window_bytes: of rows that are held for one filter, about.
-        readings_max: filters that rows are held for.
+        held_bytes_max: of rows that are held for all filters, about.
     """
 
     tables: TablesConfig
     database: str
     window_bytes: int
-    readings_max: int
+    held_bytes_max: int
 
 
 @final

@@ -243,6 +243,10 @@ class MemoryDatabase:
     def disk_bytes(self) -> int:
         return 0
 
+    @property
+    def since_offset(self) -> int:
+        return next(iter(self._live.generations.values())).since_offset
+
     def generations(self) -> list[GenerationInfo]:
         infos: list[GenerationInfo] = []
         for generation in self._live.generations.values():

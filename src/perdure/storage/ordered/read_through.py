@@ -129,6 +129,10 @@ class ReadThrough:
     def disk_bytes(self) -> int:
         return self._local.disk_bytes()
 
+    @property
+    def since_offset(self) -> int:
+        return self._local.since_offset
+
     def generations(self) -> list[GenerationInfo]:
         return self._local.generations()
 

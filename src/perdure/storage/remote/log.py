@@ -238,6 +238,11 @@ class RemoteLog:
 
     # -- what is there ---------------------------------------------------------------------
 
+    @property
+    def since_offset(self) -> int:
+        """See ``Database.since_offset``."""
+        return next(iter(self._generations.values())).header.since_offset
+
     def info(self) -> list[GenerationInfo]:
         """See ``Database.generations``."""
         return [generation.info() for generation in self._generations.values()]

@@ -148,6 +148,10 @@ class ReadSide:
     def disk_bytes(self) -> int:
         return sum(info.bytes for info in self._log.info())
 
+    @property
+    def since_offset(self) -> int:
+        return self._log.since_offset
+
     def generations(self) -> list[GenerationInfo]:
         return self._log.info()
 

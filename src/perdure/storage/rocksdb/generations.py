@@ -282,6 +282,11 @@ class Generations:
             if not 0 < generation.header.until_offset <= offset + 1
         )
 
+    @property
+    def oldest(self) -> Generation:
+        """The one that is dropped next."""
+        return next(iter(self._open.values()))
+
     def info(self) -> list[GenerationInfo]:
         """Descriptions of all generations, oldest first."""
         engine = self._engine()

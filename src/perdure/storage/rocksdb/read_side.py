@@ -93,6 +93,10 @@ class ReadSide:
                 continue
         return total
 
+    @property
+    def since_offset(self) -> int:
+        return self._generations.oldest.header.since_offset
+
     def generations(self) -> list[GenerationInfo]:
         return self._generations.info()
 

@@ -111,6 +111,15 @@ def test_across_the_seam(qos: int, expiry_s: int) -> None:
     assert not world.sim.live.services.registry.live["r"].backfilling
 
 
+def test_no_page_asks_generations_for_their_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = filled()
+    reader = Client(world.sim, "r")
+    reader.connect()
+    monkeypatch.setattr(world.sim.store, "generations", lambda: pytest.fail("asked"))
+    reader.subscribe("t/+", properties=ALL)
+    assert reader.payloads(within_us=500_000) == world.bodies
+
+
 def test_the_time_decides_where_it_begins() -> None:
     world = filled()
     reader = Client(world.sim, "r", version=4)

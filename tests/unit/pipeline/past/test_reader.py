@@ -70,7 +70,7 @@ def record(database: RocksDatabase, count: int, *, at: int, chance: random.Rando
 
 def make(path: Path, database: RocksDatabase, kind: str, **options: Any) -> PastReader:
     options.setdefault("window_bytes", 1 << 20)
-    options.setdefault("readings_max", 4)
+    options.setdefault("held_bytes_max", 4 << 20)
     return PastReader(Lake(str(path / "to"), kind), database.format.database_id, **options)
 
 
@@ -289,7 +289,7 @@ def test_an_archive_that_is_none(database: RocksDatabase, tmp_path: Path) -> Non
         reader.page(request)
     record(database, 5, at=START, chance=random.Random(7))
     archive(tmp_path, database)
-    other = PastReader(Lake(str(tmp_path / "to"), "parquet"), "x", window_bytes=1, readings_max=1)
+    other = PastReader(Lake(str(tmp_path / "to"), "parquet"), "x", window_bytes=1, held_bytes_max=1)
     with pytest.raises(ConfigError, match="another log"):
         other.page(request)
 
@@ -305,10 +305,11 @@ def test_only_some_topics_were_archived(database: RocksDatabase, tmp_path: Path)
     assert "only a/# was archived" in missing[0]
 
 
-def test_few_readings_are_held(database: RocksDatabase, tmp_path: Path) -> None:
+@pytest.mark.parametrize("held_bytes_max", [1, 20_000])
+def test_few_rows_are_held(held_bytes_max: int, database: RocksDatabase, tmp_path: Path) -> None:
     written = record(database, 100, at=START, chance=random.Random(9))
     archive(tmp_path, database)
-    reader = make(tmp_path, database, "parquet", readings_max=2)
+    reader = make(tmp_path, database, "parquet", held_bytes_max=held_bytes_max)
     at = dict.fromkeys(FILTERS[:5], 0)
     found: dict[str, list[Message]] = {each: [] for each in at}
     end = written[-1].offset
@@ -318,8 +319,51 @@ def test_few_readings_are_held(database: RocksDatabase, tmp_path: Path) -> None:
                 answer = reader.page(PageRequest(1, topic_filter, after, end, 3, 1 << 20))
                 found[topic_filter] += messages_of(answer)
                 at[topic_filter] = answer.through_offset
-        assert len(reader._readings) <= 2
+        held = [each.rows.nbytes for each in reader._windows.values()]
+        assert reader._held_bytes == sum(held)
+        assert len(held) <= 1 or sum(held) <= held_bytes_max
+    assert set(reader._left) == set(reader._windows)
+    assert reader._left_bytes == reader._held_bytes
+    assert sum(map(len, reader._begins.values())) == len(reader._windows)
     assert found == {each: wanted(written, each) for each in at}
+
+
+@pytest.mark.parametrize("rows", [20, 200])
+@pytest.mark.parametrize("filters", [("a/#",), ("a/#", "a/+/t", "b/1/t", "#", "x", "+/#")])
+def test_windows_of_many_clients_do_not_push_each_other_out(
+    filters: tuple[str, ...],
+    rows: int,
+    database: RocksDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that ask for the same share windows, wherever they began."""
+    written = record(database, 1_200, at=START, chance=random.Random(10))
+    archive(tmp_path, database)
+    windows = 0
+    plain = module.PastReader._read
+
+    def noted(*arguments: Any) -> Any:
+        nonlocal windows
+        windows += 1
+        return plain(*arguments)
+
+    monkeypatch.setattr(module.PastReader, "_read", noted)
+    reader = make(tmp_path, database, "parquet", held_bytes_max=2 << 20)
+    end = written[-1].offset
+    at = {number: written[number].offset for number in range(30)}
+    asks = {number: filters[number % len(filters)] for number in at}
+    found: dict[int, list[Message]] = {number: [] for number in at}
+    count = 0
+    while any(after < end for after in at.values()):
+        for number, after in at.items():
+            if after < end:
+                answer = reader.page(PageRequest(1, asks[number], after, end, rows, 1 << 20))
+                found[number] += messages_of(answer)
+                at[number] = answer.through_offset
+                count += 1
+    assert found == {number: wanted(written, asks[number], written[number].offset) for number in at}
+    assert windows <= count / 3
 
 
 def test_row_groups_by_topic() -> None:
