@@ -107,7 +107,7 @@ class LimitsConfig(Section, frozen=True):
             live=True,
             ge=0,
         ),
-    ] = 32 * 1024 * 1024
+    ] = 16 * 1024 * 1024
     subscriptions_max: Annotated[
         int,
         about(
