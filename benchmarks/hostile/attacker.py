@@ -14,7 +14,9 @@ import benchmarks.hostile.contents
 import benchmarks.hostile.costly
 import benchmarks.hostile.crowds
 import benchmarks.hostile.encrypted
+import benchmarks.hostile.exchanges
 import benchmarks.hostile.floods
+import benchmarks.hostile.instants
 import benchmarks.hostile.openings  # noqa: F401
 from benchmarks.hostile.registry import ATTACKS
 from benchmarks.hostile.wire import Attacker

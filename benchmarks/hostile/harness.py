@@ -37,6 +37,8 @@ _SAMPLE_S: Final = 0.05
 _HEALTHY_S: Final = 60.0
 """How long the HTTP process may take to start."""
 _PROBE_EVERY_S: Final = 0.2
+WITH_PASSWORDS: Final = ("passwords", "scram")
+"""Attacks on a broker that lets nobody in without one."""
 _NOTHING: Final = {"p50_ms": math.inf, "p99_ms": math.inf, "max_ms": math.inf}
 _USER: Final = "fleet"
 _PASSWORD: Final = "correct horse"
@@ -139,9 +141,9 @@ def run(name: str, *, seconds: float, program: str = sys.executable) -> Outcome:
     """
     with tempfile.TemporaryDirectory(prefix="perdure-hostile-") as made:
         directory = Path(made)
-        ports = {kind: free_port() for kind in ("tcp", "ws", "tls", "http", "metrics")}
+        ports = {kind: free_port() for kind in ("tcp", "ws", "tls", "proxy", "http", "metrics")}
         process = BrokerProcess(
-            _serve(program, directory, ports, authenticated=name == "passwords"),
+            _serve(program, directory, ports, authenticated=name in WITH_PASSWORDS),
             host=HOST,
             port=ports["tcp"],
             directory=directory,
@@ -170,14 +172,17 @@ def _serve(
     if authenticated:
         users = directory / "users"
         subprocess.run(
-            [*command, "passwd", str(users), _USER, "--stdin"],
+            [*command, "passwd", str(users), _USER, "--stdin", "--scram"],
             input=_PASSWORD.encode(),
             check=True,
             capture_output=True,
         )
         sets += [f"auth.password_file={users}", "auth.allow_anonymous=never"]
     (directory / "password").write_text(_PASSWORD)
-    serve = ["serve", "--data", str(directory / "data"), "--bind", f"{HOST}:{ports['tcp']}"]
+    plain, proxied = ({"bind": f"{HOST}:{ports[kind]}"} for kind in ("tcp", "proxy"))
+    listeners = {"listeners": {"tcp": [plain, proxied | {"proxy_protocol": True}]}}
+    (directory / "perdure.yaml").write_text(json.dumps(listeners))
+    serve = ["serve", "--data", str(directory / "data"), "-c", str(directory / "perdure.yaml")]
     return [*command, *serve, *(part for one in sets for part in ("--set", one))]
 
 
@@ -206,7 +211,7 @@ def _measure(
     name: str, directory: Path, process: BrokerProcess, ports: dict[str, int], seconds: float
 ) -> Outcome:
     log = directory / "broker.log"
-    bystanders = _bystanders(directory, ports["tcp"], seconds, login=name == "passwords")
+    bystanders = _bystanders(directory, ports["tcp"], seconds, login=name in WITH_PASSWORDS)
     time.sleep(LEAD_S)
     begun_at = log.stat().st_size
     watch = _Watch(process.pid, ports["http"])

@@ -45,16 +45,28 @@ def connect(
     password: str = "",
     properties: bytes = b"",
     keep_alive: int = 600,
+    will: bytes = b"",
 ) -> bytes:
-    """CONNECT."""
-    flags = (2 if clean else 0) | (0xC0 if user is not None else 0)
+    """CONNECT; ``will`` is what ``will()`` gives."""
+    flags = (2 if clean else 0) | (0xC0 if user is not None else 0) | (4 if will else 0)
     body = text("MQTT") + bytes([version, flags]) + struct.pack(">H", keep_alive)
     if version == 5:
         body += length(len(properties)) + properties
-    body += text(client_id)
+    body += text(client_id) + will
     if user is not None:
         body += text(user) + text(password)
     return packet(0x10, body)
+
+
+def will(topic: str, payload: bytes, *, delay_s: int) -> bytes:
+    """A will of 5.0 within CONNECT."""
+    properties = b"\x18" + struct.pack(">I", delay_s)
+    return length(len(properties)) + properties + text(topic) + text(payload)
+
+
+def expiry(seconds: int) -> bytes:
+    """The property of CONNECT: how long the session stays."""
+    return b"\x11" + struct.pack(">I", seconds)
 
 
 def publish(

@@ -27,6 +27,10 @@ SESSION_EXPIRY_NEVER_S: Final = 0xFFFF_FFFF
 OFFSET_MAX: Final = 2**63 - 1
 """Offsets are positive and fit a signed 64-bit integer, which Arrow and Spark use."""
 
+WILL_BYTES_FREE: Final = 1024
+"""Of each will, not counted against ``limits.will_bytes_max``: an honest one is smaller, and what a
+connection takes besides is several times as much."""
+
 BANS_MAX: Final = 100_000
 """Bans of one broker: their file is read and written as a whole, in about a second."""
 

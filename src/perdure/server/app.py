@@ -52,7 +52,7 @@ from perdure.server.listeners import (
     make_listeners,
 )
 from perdure.server.metrics_part import MetricsPart, keep_gauges
-from perdure.server.own_files import check_own_files, note_own_files
+from perdure.server.own_files import check_bans, check_own_files, note_own_files
 from perdure.server.past_start import past_parts
 from perdure.server.preflight import look
 from perdure.server.scheduler import LoopScheduler
@@ -127,6 +127,8 @@ async def serve(
     """
     say_build()
     say_start(config, open_files=process.open_files())
+    if config.storage.traits.is_kept:
+        check_bans(Path(config.storage.path))
     files, bans = await _look(config)
     told = check_own_files(Path(config.storage.path)) if config.storage.traits.is_kept else []
     store = await _open_store(config, engine)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from perdure.broker.auth.ban_seal import HINT as BANS_HINT
+from perdure.broker.auth.ban_seal import damage_of as damage_of_bans
 from perdure.broker.auth.key_file import KEY_FILE, wrong_size
 from perdure.errors import StorageCorrupt
 from perdure.forwarders.origin import ORIGIN_FILE
@@ -89,6 +91,18 @@ class _Missed(NamedTuple):
     refused: bool
 
 
+def check_bans(directory: Path) -> None:
+    """Look at the bans of a directory before they are read.
+
+    Raises:
+        StorageCorrupt: they are not those that were written.
+    """
+    for finding in _damaged_bans(directory):
+        raise StorageCorrupt(
+            f"{directory / finding.table} is damaged: {finding.problem}", hint=BANS_HINT
+        )
+
+
 def check_own_files(directory: Path) -> list[str]:
     """Miss what is not there any more, before anything is made.
 
@@ -157,8 +171,9 @@ def missed_files(directory: Path) -> Iterator[Finding]:
 
 
 def wrong_files(directory: Path) -> Iterator[Finding]:
-    """All of them."""
+    """All of them, with those that no repair can put aside: they are yours."""
     yield from damaged_files(directory)
+    yield from _damaged_bans(directory)
     yield from missed_files(directory)
 
 
@@ -189,6 +204,13 @@ def put_aside(directory: Path, names: list[str], missed: list[str], aside: Path)
             write_record(directory, kept)
     finally:
         lock.release()
+
+
+def _damaged_bans(directory: Path) -> Iterator[Finding]:
+    with contextlib.suppress(OSError):  # of who reads it
+        problem = damage_of_bans((directory / BAN_FILE).read_bytes())
+        if problem:
+            yield Finding(BAN_FILE, "", f"{problem}: who may not connect; {BANS_HINT}")
 
 
 def _missed(directory: Path) -> Iterator[_Missed]:

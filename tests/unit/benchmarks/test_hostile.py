@@ -81,3 +81,15 @@ def test_its_packets_are_what_they_should_be() -> None:
     assert isinstance(subscribe, Subscribe)
     assert isinstance(unsubscribe, Unsubscribe)
     assert ping.kind == 12
+
+
+def test_a_will_and_an_expiry_are_what_they_should_be() -> None:
+    decoder = Decoder(server_side=True, packet_size_max=1 << 20)
+    will = wire.will("w", b"gone", delay_s=2)
+    [connect] = decoder.feed(
+        wire.connect("c", version=5, properties=wire.expiry(600), will=will, clean=False)
+    )
+    assert isinstance(connect, Connect)
+    assert connect.will is not None
+    assert (connect.will.topic, connect.will.payload, connect.will.delay_s) == ("w", b"gone", 2)
+    assert connect.properties.session_expiry_interval == 600

@@ -9,16 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from perdure.broker.auth.bans import BanFile, make_ban
 from perdure.broker.auth.key_file import KEY_FILE, load_or_create_key
 from perdure.cli.main import run
-from perdure.errors import StorageCorrupt
+from perdure.errors import ConfigError, StorageCorrupt
 from perdure.forwarders.origin import ORIGIN_FILE
 from perdure.identity.file import FILE_NAME, UNSEALED, IdentityFile
 from perdure.server.bans import BAN_FILE
 from perdure.server.clock_file import CLOCK_FILE
 from perdure.server.cluster_log_note import TOPIC_FILE
 from perdure.server.http_part import TOKEN_FILE
-from perdure.server.own_files import check_own_files, damaged_files, note_own_files, wrong_files
+from perdure.server.own_files import (
+    check_bans,
+    check_own_files,
+    damaged_files,
+    note_own_files,
+    wrong_files,
+)
 from perdure.storage.directory_record import RECORD_FILE
 from perdure.storage.remote.driver import IDENTITY_FILE as ID_FILE
 from perdure.storage.rocksdb import RocksDatabase
@@ -71,6 +78,39 @@ def test_what_is_damaged_is_put_aside(
     assert (aside / name).read_bytes() == damaged
     assert run(["storage", "check", *command]) == 0
     RocksDatabase.open(directory).close()
+
+
+def test_bans_that_are_not_as_they_were_written(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = directory / BAN_FILE
+    file = BanFile(path)
+    for name in ("pump-7", "pump-8", "pump-9"):
+        file.add(make_ban("client_id", name), now_us=1)
+    whole = path.read_bytes()
+    cuts = [whole[:at] for at in range(3, len(whole))]
+    flips = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(2, len(whole))]
+    command = ("--data", str(directory))
+    # A flip that makes another comment of the seal leaves the bans whole.
+    harms = [*cuts, *(each for each in flips if each.startswith(b"# perdure:"))]
+    for harmed in harms:
+        path.write_bytes(harmed)
+        with pytest.raises(StorageCorrupt, match="bans is damaged") as refused:
+            check_bans(directory)
+        assert "backup" in refused.value.hint
+        with pytest.raises(ConfigError, match="bans is damaged"):
+            file.load()
+    for harmed in harms[:: len(harms) // 2]:
+        path.write_bytes(harmed)
+        assert run(["storage", "check", *command]) == 65
+        assert "bans" in capsys.readouterr().out
+        assert run(["storage", "repair", *command, "--yes"]) == 0
+        assert path.read_bytes() == harmed, "what is left of it stays"
+    for fine in (whole, whole + b'{"client_id":"x"}\n', whole.split(b"\n", 1)[1], b"# by hand\n"):
+        path.write_bytes(fine)
+        check_bans(directory)
+        assert run(["storage", "check", *command]) == 0
+    assert len(file.load()) == 0
 
 
 def test_a_first_start_is_silent(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:

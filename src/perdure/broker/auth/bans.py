@@ -1,6 +1,7 @@
 """Who may not connect: bans of client identifiers, user names and addresses, and their file.
 
-One ban is one line of JSON; a line that begins with ``#`` is a comment::
+One ban is one line of JSON; a line that begins with ``#`` is a comment, and the first one of a file
+that the broker has written its seal (``ban_seal``)::
 
     {"client_id": "pump-7", "reason": "floods", "since": "2026-11-20T08:00:00Z"}
     {"username": "ada", "until": "2026-12-01T00:00:00Z"}
@@ -22,6 +23,7 @@ from typing import Final, Literal, TypeAlias, final
 
 import msgspec
 
+from perdure.broker.auth.ban_seal import HINT, damage_of, is_seal, sealed
 from perdure.broker.auth.private_file import Identity, read_file, save_file
 from perdure.config.units import format_time, parse_time
 from perdure.errors import ConfigError
@@ -346,7 +348,7 @@ class BanFile:
 
     def _save(self, lines: list[str], identity: Identity | None) -> None:
         data = "".join(f"{text}\n" for text in lines).encode()
-        save_file(self.path, data, read=identity)
+        save_file(self.path, sealed(data), read=identity)
 
     def _change(self, old: Ban, new: Ban | None, now_us: int) -> tuple[BanList, bool]:
         lines, identity = self._read()
@@ -380,8 +382,13 @@ class BanFile:
             data, identity = read_file(self.path, name="ban file", bytes_max=BAN_FILE_BYTES_MAX)
         except FileNotFoundError:
             return [], None
+        damage = damage_of(data)
+        if damage:
+            raise ConfigError(f"{self.path} is damaged: {damage}", hint=HINT)
         found: list[tuple[str, Ban | None]] = []
         for number, raw in enumerate(data.splitlines(), start=1):
+            if is_seal(raw):
+                continue
             try:
                 text = raw.decode()
                 plain = not text.strip() or text.startswith("#")

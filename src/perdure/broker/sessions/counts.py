@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from perdure.model import SessionRecord
+from perdure.limits import WILL_BYTES_FREE
+from perdure.model import SessionRecord, Will
 
 if TYPE_CHECKING:
     from perdure.config.schema import LimitsConfig
@@ -39,6 +40,14 @@ class Tally:
             self.subscriptions_offline += record.subscription_count
 
 
+def will_size(will: Will | None) -> int:
+    """Bytes of a will that ``limits.will_bytes_max`` bounds: what is beyond the first KiB."""
+    if will is None:
+        return 0
+    size = len(will.topic) + len(will.payload) + len(will.properties)
+    return max(0, size - WILL_BYTES_FREE)
+
+
 @final
 class SessionCounts:
     """Counts sessions.
@@ -48,11 +57,13 @@ class SessionCounts:
 
     Attributes:
         sessions: connected or stored.
+        will_bytes: of the wills of those that are connected, as ``will_size`` counts them.
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self.sessions: int = 0
+        self.will_bytes: int = 0
         self._by_user: dict[str, int] = {}
 
     def clear(self) -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.auth.owning import may_hold, owner_after
+from perdure.broker.sessions.counts import will_size
 from perdure.errors import MqttError
-from perdure.model import SessionRecord
+from perdure.model import SessionRecord, Will
 from perdure.mqtt.reason_codes import NOT_AUTHORIZED, QUOTA_EXCEEDED
 from perdure.observe.instruments import add
 
@@ -46,6 +47,29 @@ class SessionGrants:
         if not may_hold(identity, username=record.username, method=record.method, binding=binding):
             add(self._core.metrics.limit_refusals, ("auth.client_id_binding",))
             raise MqttError(NOT_AUTHORIZED, "the client identifier belongs to another user")
+
+    def hold_will(self, request: SessionRequest, live: SessionRecord | None) -> None:
+        """Count the will of a session that is to be connected; ``release_will`` must follow.
+
+        Args:
+            request: of its client.
+            live: its session where it is connected still, and is taken over with this.
+
+        Raises:
+            MqttError: the wills of all have no room for it.
+        """
+        size = will_size(request.will)
+        counts, most = self._session_counts, self._core.limits_config.will_bytes_max
+        if size and most:
+            own = will_size(live.will) if live is not None else 0
+            if counts.will_bytes - own + size > most:
+                add(self._core.metrics.limit_refusals, ("limits.will_bytes_max",))
+                raise MqttError(QUOTA_EXCEEDED, "no room for a will of this size")
+        counts.will_bytes += size
+
+    def release_will(self, will: Will | None) -> None:
+        """The session that has this will is connected no more."""
+        self._session_counts.will_bytes -= will_size(will)
 
     def check_room(self, request: SessionRequest) -> None:
         """Refuse a new session that a limit has no room for."""

@@ -96,12 +96,23 @@ class SessionLifecycle:
 
         Raises:
             MqttError: the session belongs to another user (0x87); it is as it was. Or a quota
-                leaves no room for a new one (0x97).
+                leaves no room for a new one, or for the will (0x97).
         """
-        parts = self._parts
         live = self._registry.live.get(request.client_id)
         if live is not None:
             self._grants.check_owner(live.record, request.identity)
+        self._grants.hold_will(request, live.record if live is not None else None)
+        try:
+            return await self._open(connection, request, live)
+        except BaseException:
+            self._grants.release_will(request.will)
+            raise
+
+    async def _open(
+        self, connection: SessionConnection, request: SessionRequest, live: LiveSession | None
+    ) -> tuple[LiveSession, bool]:
+        parts = self._parts
+        if live is not None:
             self._take_over(live, clean_start=request.clean_start)
         if parts.peers is not None:
             return await self._open_claimed(connection, request, is_new=live is None)
@@ -255,6 +266,7 @@ class SessionLifecycle:
         session.will_due = record.will if send_will else None
         ends = record.expiry_s == 0
         del self._registry.live[session.client_id]
+        self._grants.release_will(record.will)
         parts.metrics.sessions_connected -= 1
         if send_will and not session.taken_over:
             self._ban_enforcer.flapped(session.client_id)

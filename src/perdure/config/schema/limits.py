@@ -98,6 +98,16 @@ class LimitsConfig(Section, frozen=True):
             ge=0,
         ),
     ] = 0
+    will_bytes_max: Annotated[
+        int,
+        about(
+            "Bytes of the wills of all connected clients, topics and properties included, without "
+            "the first KiB of each; 0 = no limit.",
+            unit="bytes",
+            live=True,
+            ge=0,
+        ),
+    ] = 16 * 1024 * 1024
     subscriptions_max: Annotated[
         int,
         about(

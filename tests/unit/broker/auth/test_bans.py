@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from perdure.broker.auth import bans as module
 from perdure.broker.auth import private_file
+from perdure.broker.auth.ban_seal import damage_of, is_seal
 from perdure.broker.auth.bans import Ban, BanFile, BanList, make_ban
 from perdure.errors import ConfigError
 from perdure.limits import BAN_REASON_MAX
@@ -25,6 +26,15 @@ def found(bans: BanList, **given: str) -> str:
     asked = {"client_id": "c", "username": None, "address": "10.0.0.1", **given}
     ban = bans.find(now_us=NOW, **asked)  # type: ignore[arg-type]
     return "" if ban is None else f"{ban.kind} {ban.value}"
+
+
+def body(path: Path) -> str:
+    """A ban file without the seal above it."""
+    data = path.read_bytes()
+    assert not damage_of(data)
+    first, _, rest = data.partition(b"\n")
+    assert is_seal(first)
+    return rest.decode()
 
 
 def test_each_kind() -> None:
@@ -151,7 +161,7 @@ def test_add_and_remove(tmp_path: Path) -> None:
     assert was
     assert [ban.value for ban in bans] == ["a"]
     assert file.remove("address", "10.1.0.0/16", now_us=NOW)[1] is False
-    lines = file.path.read_text().splitlines()
+    lines = body(file.path).splitlines()
     assert [json.loads(line) for line in lines] == [{"client_id": "a", "reason": "second"}]
 
 
@@ -162,7 +172,7 @@ def test_comments_stay_and_what_is_over_goes(tmp_path: Path) -> None:
     )
     assert len(file.load()) == 2
     file.add(make_ban("client_id", "c"), now_us=NOW)
-    assert file.path.read_text() == '# by hand\n\n{"username":"u"}\n{"client_id":"c"}\n'
+    assert body(file.path) == '# by hand\n\n{"username":"u"}\n{"client_id":"c"}\n'
 
 
 @pytest.mark.parametrize(
@@ -237,7 +247,7 @@ def test_many_at_once_and_none_that_is_there_for_longer(tmp_path: Path) -> None:
     assert list(file.load().ordered) == [forever, later]
     for _ in range(2):
         assert len(file.clear("# elsewhere")) == 0
-        assert (tmp_path / "bans").read_text() == "# by hand\n# elsewhere\n"
+        assert body(tmp_path / "bans") == "# by hand\n# elsewhere\n"
 
 
 def test_too_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

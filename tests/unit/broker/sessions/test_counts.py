@@ -6,6 +6,8 @@ import pytest
 
 from perdure.broker.sessions.counts import SessionCounts
 from perdure.config.schema import Config, LimitsConfig, SessionConfig
+from perdure.limits import WILL_BYTES_FREE
+from perdure.model import Will
 from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, Ack
 from perdure.observe.metrics import Metrics
 from tests.support.sim_broker import SimBroker
@@ -37,6 +39,32 @@ def test_refusal() -> None:
     tally.removed("ada")
     assert (tally.sessions, tally.of_user("ada"), tally.of_user("bob")) == (1, 1, 0)
     assert tally.refusal("ada", LimitsConfig(sessions_max=0)) == ""
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_wills_of_connected_clients_are_bounded(version: int) -> None:
+    sim = limited(will_bytes_max=10_000)
+
+    def client(name: str) -> Client:
+        return Client(sim, name, version=version)
+
+    def large(size: int) -> Will:
+        return Will("w", bytes(WILL_BYTES_FREE - 1 + size))
+
+    held = sim.live.services.session_counts
+    one, two, small = client("a"), client("b"), client("c")
+    assert one.connect(will=large(6_000)).reason == 0
+    assert two.connect(will=large(4_001)).reason == (0x97 if version == 5 else 3)
+    assert sim.live.services.metrics.limit_refusals == {("limits.will_bytes_max",): 1}
+    assert held.will_bytes == 6_000
+    assert small.connect(will=large(0)).reason == 0
+    assert one.connect(will=large(9_000)).reason == 0, "it takes over: its own is free then"
+    assert held.will_bytes == 9_000
+    assert two.connect(will=large(1_000)).reason == 0
+    one.disconnect()
+    two.cut()
+    assert held.will_bytes == 0
+    assert two.connect(will=large(10_000)).reason == 0
 
 
 @pytest.mark.parametrize("version", [4, 5])
