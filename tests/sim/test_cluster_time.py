@@ -1,5 +1,5 @@
-"""The time of the log is that of machines whose clocks may be set: what is due of a node that is gone
-is due then."""
+"""The time of the log is that of machines whose clocks may be set: what is due of a node that is
+gone is due then."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Notices:
     def tell(self, prefix: str, name: str, value: bytes) -> None:
         """Tell the other nodes something that nobody keeps: who is not there does not hear of it.
 
-        It takes the way of a message at QoS 0, so it waits for nothing, nor does anybody for it, and
+        It takes the way of a message at QoS 0, so it waits for nothing, nor does anybody for it. It
         is not told at all while the log takes no records.
         """
         core = self._core
