@@ -92,6 +92,7 @@ class Batch:
     __slots__ = (
         "_sessions",
         "_speakers",
+        "_unawaited",
         "first_offset",
         "is_sequenced",
         "lost_groups",
@@ -119,6 +120,7 @@ class Batch:
         self.returned: list[InboxEntry] = []
         self.returns: bool = False
         self.rows: Rows | None = None
+        self._unawaited = 0
 
     # -- the log ---------------------------------------------------------------------------
 
@@ -297,9 +299,16 @@ class Batch:
         """``speak`` was taken out again."""
         self._speakers.pop(client_id, None)
 
-    def pass_on(self, message: Message) -> None:
-        """Have a message that is not recorded handed out elsewhere, too."""
+    def pass_on(self, message: Message, *, awaited: bool = True) -> None:
+        """Have a message that is not recorded handed out elsewhere, too.
+
+        Args:
+            message: the message.
+            awaited: somebody may wait for it (``is_awaited``).
+        """
         self.operations.append(PassMessage(message, len(self.messages)))
+        if not awaited:
+            self._unawaited += 1
 
     def pass_share(self, client_id: str, entry: InboxEntry, *, epoch: int) -> None:
         """Have a session that another node has given an entry at QoS 0, which is kept nowhere."""
@@ -334,6 +343,11 @@ class Batch:
     def is_empty(self) -> bool:
         """Whether nothing was added that would be stored."""
         return not self.operations and not self.messages and self.rows is None
+
+    def is_awaited(self) -> bool:
+        """Whether somebody may wait for something in it to be sequenced: a log that is slow when
+        nobody is in a hurry need not hurry otherwise."""
+        return bool(len(self.operations) > self._unawaited or self.messages or self.placed)
 
     def recorded(self) -> list[Message]:
         """The messages for the log, also those that came as rows."""

@@ -98,13 +98,13 @@ class Notices:
     def tell(self, prefix: str, name: str, value: bytes) -> None:
         """Tell the other nodes something that nobody keeps: who is not there does not hear of it.
 
-        It takes the way of a message at QoS 0, so it waits for nothing, and is not told at all
-        while the log takes no records.
+        It takes the way of a message at QoS 0, so it waits for nothing, nor does anybody for it. It
+        is not told at all while the log takes no records.
         """
         core = self._core
         if core.committer.writable:
             core.pipeline.now_us = core.clock.now_us()
-            core.committer.batch.pass_on(Message(prefix + name, value))
+            core.committer.batch.pass_on(Message(prefix + name, value), awaited=False)
             core.pipeline.schedule()
 
     async def change(self, prefix: str, values: Mapping[str, bytes]) -> None:

@@ -130,7 +130,8 @@ class Survey:
         for record in records:
             if self._registry.is_busy(record.client_id):
                 continue
-            at_us = peers.gone_at_us(record.node) or now_us
+            # Log time never goes back, and may be ahead for a while.
+            at_us = min(peers.gone_at_us(record.node) or now_us, now_us)
             will = record.will
             cut = msgspec.structs.replace(
                 record,

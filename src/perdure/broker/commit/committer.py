@@ -44,6 +44,7 @@ from perdure.storage.contract import Database
 
 if TYPE_CHECKING:
     from perdure.broker.dispatch.items import Item
+    from perdure.storage.peers import Peers
 
 
 @final
@@ -82,6 +83,9 @@ class Committer:
         self._safe_level: int = LEVEL_FSYNC if keeps_written else LEVEL_OS
         self.sequences_late: bool = database.capabilities.sequences_late
         """A batch may be sequenced after it was submitted."""
+        self._peers: Peers | None = database.capabilities.peers
+        self._unhurried: bool = False
+        """What was submitted last is awaited by nobody, so the log takes its time for it."""
         self.batch: Batch = Batch()
         self.writable: bool = True
         """Whether the store takes writes; False between a failure and its recovery."""
@@ -138,6 +142,8 @@ class Committer:
         if self._awaits_log():
             if not self.writable or self.batch.is_empty():
                 return False
+            if self._unhurried and (self.batch.is_awaited() or self._has_waiters()):
+                self._hurry()
             if self._waiting.count + self._written.count >= self._messages_max:
                 return False
             self._answer_memory()
@@ -156,6 +162,15 @@ class Committer:
         """Whether what was submitted has to come back before more is: under load batches are as far
         apart as the log is slow, and a lone one never waits."""
         return self.sequences_late and len(self._submitted.queue) >= SUBMITTED_MAX
+
+    def _has_waiters(self) -> bool:
+        return bool(self._waiting.count or self._written.count)
+
+    def _hurry(self) -> None:
+        """Somebody waits behind what is on its way."""
+        if self._unhurried and self._peers is not None:
+            self._unhurried = False
+            self._peers.hurry()
 
     def linger(self, *, gathering: bool, still: bool = True) -> bool:
         """Let the spacing go by: the last thing that a turn does.
@@ -197,7 +212,7 @@ class Committer:
         """
         self._answer_memory()
         batch = self.batch
-        has_waiters = self._waiting.count or self._written.count
+        has_waiters = self._has_waiters()
         if not self.writable and (has_waiters or not batch.is_empty() or batch.placed):
             # Who waits with nothing to write waits for state that could not be added to a batch.
             self.batch = Batch()
@@ -207,6 +222,7 @@ class Committer:
         is_empty = batch.is_empty()
         if is_empty and not batch.placed:
             if has_waiters or items:
+                self._hurry()
                 self._submit(None, items)
             elif not self.has_submitted:
                 self._written_offset = self._database.last_offset
@@ -218,6 +234,9 @@ class Committer:
         except StorageError as error:
             self._fail_open(error)
             return False
+        self._unhurried = not batch.is_awaited()
+        if has_waiters or items:
+            self._hurry()
         if not is_empty:
             self.log_sync.has_writes = True
             written_us = self.clock.monotonic_us()
@@ -286,12 +305,14 @@ class Committer:
         """Wait until the log has given back what was submitted so far, or the store has failed:
         whoever reads what it has written waits for this."""
         if self.has_submitted:
+            self._hurry()
             signal = Signal(self._scheduler.gate())
             self._submitted.append(Submission(None, [], [signal], Waiters()))
             await signal.gate
 
     def wait_for_words(self, client_id: str, waiter: Waiter) -> bool:
         """See ``Submissions.wait_for_words``."""
+        self._hurry()
         return self._submitted.wait_for_words(client_id, waiter)
 
     async def sync_now(self) -> None:

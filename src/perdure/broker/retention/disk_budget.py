@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from perdure.broker.retention.dropping import make_durable, visit_session
+from perdure.broker.retention.dropping import make_durable, owed_to_group, visit_session
 from perdure.broker.retention.pipeline_holds import PipelineHolds
 from perdure.model import InboxEntry, Message, StoredSession
 from perdure.session.pending import DeliveryProgress, PendingMessages, without_payload
-from perdure.session.pending_pages import CHUNK, read_pages
+from perdure.session.pending_pages import read_pages
 from perdure.session.subscriptions import SessionSubscriptions
 from perdure.storage.contract import GenerationInfo
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from perdure.broker.delivery.registry import Registry
     from perdure.broker.delivery.window_waiters import WindowWaiters
     from perdure.broker.publish.path import PublishPath
-    from perdure.broker.shared.group import SharedGroup
     from perdure.broker.shared.subscriptions import SharedSubscriptions
     from perdure.config.schema import RetentionConfig
 
@@ -165,7 +164,8 @@ class DiskBudget:
                 break
             for group in moved:
                 position = group.position
-                losses[group.key] = (position, await self._owed_to_group(group, position, info))
+                count = await owed_to_group(self._core, group, info)
+                losses[group.key] = (position, count)
         lost = 0
         for group in self._shared_subscriptions.groups.values():
             position, count = losses.get(group.key, (-1, 0))
@@ -175,24 +175,6 @@ class DiskBudget:
                     "group.lost_messages", group=group.key, lost=count, reason="disk budget"
                 )
         return lost
-
-    async def _owed_to_group(self, group: SharedGroup, position: int, info: GenerationInfo) -> int:
-        """How many messages of a generation a group gives out behind a position."""
-        database = self._core.database
-        until = info.until_offset - 1
-        if not group.where:
-            return await database.count(
-                [group.filter], after_offset=position, until_offset=until, limit=info.message_count
-            )
-        count = 0
-        while position < until:
-            page = await database.read(
-                [group.filter], after_offset=position, until_offset=until, limit=CHUNK
-            )
-            count += sum(1 for message in page.messages if group.wants(message))
-            position = page.through_offset
-            await self._core.yield_to_loop()
-        return count
 
     async def _put_tombstones(
         self, client_id: str, info: GenerationInfo, live: LiveSession | None

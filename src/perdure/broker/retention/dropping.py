@@ -8,14 +8,23 @@ all that was put into private streams is synced.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from perdure.errors import StorageUnavailable
+from perdure.session.pending import PendingMessages
+from perdure.session.pending_pages import CHUNK, read_pages
+from perdure.session.subscriptions import SessionSubscriptions
 
 if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
     from perdure.broker.delivery.live_session import LiveSession
     from perdure.broker.delivery.registry import Registry
+    from perdure.broker.shared.group import SharedGroup
+    from perdure.model import StoredSession
+    from perdure.storage.contract import GenerationInfo
+
+CARRY_PAGE: Final = 256
+"""Messages carried over in one commit."""
 
 
 async def visit_session(
@@ -63,3 +72,51 @@ async def make_durable(core: BrokerCore, failures: int) -> None:
         await core.committer.sync_now()
     if core.committer.failure_count != failures:
         raise StorageUnavailable("the store failed while messages were carried over")
+
+
+async def is_owed(core: BrokerCore, stored: StoredSession, info: GenerationInfo) -> bool:
+    """Whether a session still needs a generation: for messages that are not in its private stream.
+
+    Args:
+        core: what every part stands on.
+        stored: the session.
+        info: the generation.
+    """
+    subscriptions = SessionSubscriptions(stored.record.client_id, stored.subscriptions)
+    pending = PendingMessages(subscriptions, stored.cursor.serial)
+    pages = read_pages(
+        core.database,
+        subscriptions,
+        durable=True,
+        after=stored.cursor.offset,
+        until=info.until_offset - 1,
+    )
+    async for page in pages:
+        if any(each.entry is None for each in pending.page(page.messages, page.entries)):
+            return True
+        await core.yield_to_loop()
+    return False
+
+
+async def owed_to_group(core: BrokerCore, group: SharedGroup, info: GenerationInfo) -> int:
+    """How many messages of a generation a group has still to give out.
+
+    Args:
+        core: what every part stands on.
+        group: the group.
+        info: the generation.
+    """
+    position, until = group.position, info.until_offset - 1
+    if not group.where:
+        return await core.database.count(
+            [group.filter], after_offset=position, until_offset=until, limit=info.message_count
+        )
+    count = 0
+    while position < until:
+        page = await core.database.read(
+            [group.filter], after_offset=position, until_offset=until, limit=CHUNK
+        )
+        count += sum(1 for message in page.messages if group.wants(message))
+        position = page.through_offset
+        await core.yield_to_loop()
+    return count

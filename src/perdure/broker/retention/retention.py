@@ -3,8 +3,15 @@
 A generation is dropped when it is older than ``retention.time_s``, or the oldest one when the log
 is larger than ``retention.bytes``. What an unexpired session or a group has still to get from it
 is first carried over to its private stream, with its own offsets, so that order holds and a month
-offline costs only what is pending. Only the disk budget with the policy ``drop_oldest`` drops a
-generation without that (``disk_budget``).
+offline costs only what is pending.
+
+Of several nodes each has generations of its own, and a client may come to any of them. So one stays
+as well while a session that is connected to another node, or a group that another node serves, has
+to get something from it that is not in a private stream: that node puts it there when it drops its
+own. Nodes may wait for each other so: each carries over all that is its own before it waits.
+
+Only the disk budget with the policy ``drop_oldest`` drops a generation without all of that
+(``disk_budget``).
 """
 
 from __future__ import annotations
@@ -17,11 +24,18 @@ import msgspec
 
 from perdure.broker.dispatch.items import OffsetAdvance
 from perdure.broker.retention.disk_budget import DiskBudget, generation_bytes_max
-from perdure.broker.retention.dropping import make_durable, visit_session
+from perdure.broker.retention.dropping import (
+    CARRY_PAGE,
+    is_owed,
+    make_durable,
+    owed_to_group,
+    visit_session,
+)
+from perdure.broker.retention.group_carry import carry_group, is_served_elsewhere
 from perdure.broker.retention.pipeline_holds import PipelineHolds
 from perdure.content import fulfils
 from perdure.errors import StorageConflict, StorageError
-from perdure.model import InboxEntry, Message, StoredSession, combine
+from perdure.model import InboxEntry, StoredSession, combine
 from perdure.session.pending import PendingMessages
 from perdure.session.pending_pages import read_pages
 from perdure.session.subscriptions import SessionSubscriptions
@@ -40,9 +54,6 @@ if TYPE_CHECKING:
 DUTY: Final = "retention"
 """What one of several nodes does for all: to carry over backfills, and to sweep. The rest is
 written alike by each that does it, to the same places."""
-
-CARRY_PAGE: Final = 256
-"""Messages carried over in one commit."""
 
 
 @final
@@ -75,6 +86,8 @@ class Retention:
         self._stopped: bool = False
         self.holds = PipelineHolds(core)
         """Who the log waits for."""
+        self._waits: StorageConflict | None = None
+        """What another node has still to carry over of the generation that is to go."""
         self._budget = DiskBudget(
             core,
             self.holds,
@@ -122,7 +135,13 @@ class Retention:
             self.holds.look(self.config)
             self._rotate_if_due(now_us)
             for info in self._due(now_us):
-                await self.drop(info)
+                try:
+                    await self.drop(info)
+                except StorageConflict as error:
+                    core.log.info(
+                        "generation.kept", generation=info.generation, reason=error.message
+                    )
+                    break
             await self._budget.keep(self.config)
             if core.peers is None or core.peers.owns(DUTY):
                 await core.database.sweep_retained(now_us, limit=10_000)
@@ -143,7 +162,7 @@ class Retention:
         """``drop`` for an operator, while nothing else is dropped.
 
         Raises:
-            StorageConflict: something is.
+            StorageConflict: something is, or as ``drop``.
         """
         if self._running:
             raise StorageConflict("retention is at work just now")
@@ -158,17 +177,28 @@ class Retention:
 
         Returns:
             Messages carried over.
+
+        Raises:
+            StorageConflict: other nodes have still to carry over what is owed from it.
         """
         core = self._core
+        self._waits = None
         failures = core.committer.failure_count
         carried = 0
         async for record in core.database.sessions():
             client_id = record.client_id
             carry = functools.partial(self._carry_session, client_id, info)
             carried += await visit_session(core, self._registry, client_id, carry)
-        for group in list(self._shared_subscriptions.groups.values()):
-            carried += await self._carry_group(group.key, info)
+        for key in list(self._shared_subscriptions.groups):
+            group = self._shared_subscriptions.groups.get(key)
+            if group is not None:
+                carried += await carry_group(core, group, info)
+                if is_served_elsewhere(core, group) and await owed_to_group(core, group, info):
+                    self._wait_for(group.record.node, f"it serves the group {key}")
         await make_durable(core, failures)
+        waits: StorageConflict | None = self._waits
+        if waits is not None:
+            raise waits
         await self.holds.dropped(info, "retention.bytes")
         core.database.drop_generation(info.generation)
         core.log.info(
@@ -229,16 +259,51 @@ class Retention:
         stored = await core.database.open_session(client_id)
         if stored is None:
             return 0
-        peers = core.peers
+        peers, epoch = core.peers, stored.record.epoch
         if peers is not None and live is None and stored.record.connected:
-            return 0  # the node that has it carries over
-        if live is None and (peers is None or peers.owns(DUTY)):
-            backfilled = await self._carry_backfills(stored, info)
+            await self._look_elsewhere(stored, info)
+            return 0
+        if live is None:
+            if peers is None or peers.owns(DUTY):
+                backfilled = await self._carry_backfills(stored, info)
+            elif self._is_fed(stored, info):
+                self._wait_for("that carries over replays", f"{client_id} is away")
         has_queues = core.database.capabilities.queues is not None
         if stored.cursor.offset >= info.until_offset - 1 or has_queues:
             # What the session is owed besides is done, or in a queue of its own.
             return backfilled
-        return backfilled + await self._carry(stored, live, info)
+        if peers is not None and not await is_owed(core, stored, info):
+            return backfilled  # another node has carried it over, or this one before it waited
+        carried = await self._carry(stored, live, info)
+        if peers is not None:
+            stored = await core.database.open_session(client_id)
+            if stored is not None and stored.record.epoch != epoch:
+                # Its client has come to another node: what was put counts for nothing.
+                await self._look_elsewhere(stored, info)
+        return backfilled + carried
+
+    async def _look_elsewhere(self, stored: StoredSession, info: GenerationInfo) -> None:
+        """Wait with a generation that a session of another node needs."""
+        is_behind = stored.cursor.offset < info.until_offset - 1
+        if self._is_fed(stored, info) or (is_behind and await is_owed(self._core, stored, info)):
+            record = stored.record
+            self._wait_for(record.node, f"{record.client_id} is connected there")
+
+    def _is_fed(self, stored: StoredSession, info: GenerationInfo) -> bool:
+        """Whether a backfill of a session has still to give something from a generation."""
+        until = info.until_offset - 1
+        return any(
+            sub.backfill is not None
+            and sub.backfill.after_offset < until
+            and not self._backfill.stands_in_archive(sub.backfill)
+            for sub in stored.subscriptions
+        )
+
+    def _wait_for(self, node: str, why: str) -> None:
+        self._waits = StorageConflict(
+            f"node {node} has still to carry over what is owed from it: {why}",
+            hint="it does when it drops what it has itself from that time",
+        )
 
     async def _carry(
         self, stored: StoredSession, live: LiveSession | None, info: GenerationInfo
@@ -324,36 +389,3 @@ class Retention:
                 await core.pipeline.committed()
                 await core.yield_to_loop()
         return count
-
-    async def _carry_group(self, key: str, info: GenerationInfo) -> int:
-        """Copy what a group that has not come past a generation has still to give out of it."""
-        core = self._core
-        group = self._shared_subscriptions.groups.get(key)
-        until = info.until_offset - 1
-        if group is None or not group.lagging or group.position >= until:
-            return 0
-        if core.peers is not None and not group.is_served:
-            return 0  # the node that serves it carries over
-        count = 0
-        while group.lagging and group.position < until:
-            after = group.position
-            page = await core.database.read(
-                [group.filter], after_offset=after, until_offset=until, limit=CARRY_PAGE
-            )
-            if not group.lagging or group.position != after:
-                continue  # it has given out some of this page meanwhile
-            for message in page.messages:
-                if message.qos and group.wants(message):
-                    entry = _group_entry(message)
-                    core.committer.batch.put_group_entry(key, entry)
-                    group.give_back(entry)
-                    count += 1
-            group.position = page.through_offset
-            core.cursors.group_moved(group, gives=True)
-            await core.pipeline.committed()
-            await core.yield_to_loop()
-        return count
-
-
-def _group_entry(message: Message) -> InboxEntry:
-    return InboxEntry(message.offset, message, qos=message.qos, retain=message.retain)

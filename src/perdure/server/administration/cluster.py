@@ -125,4 +125,4 @@ class ClusterOperations:
 
 
 def _silent_s(replica: Replica, member: Member) -> float:
-    return max(0, replica.members.now_us - member.heard_us) / 1_000_000
+    return replica.members.silence_us(member.name) / 1_000_000

@@ -14,7 +14,10 @@ number 1, unknown      admitted if it joins; an earlier incarnation is expelled 
 anything else          stale
 =====================  ==============================================================
 
-Time is the log's, and goes forward only: the highest of the times of all records so far.
+Time is the log's, and goes forward only: the highest of the times of all records so far. Silence
+is not a difference of that: the clock of a log's machine may be set, or another machine with
+another clock lead, which moves the time of the next record by any amount. What passes between two
+records counts, up to what nodes that live leave between two (``GAP_MAX_US``).
 
 Pure: no clock, no chance. Invariant: equal records in equal order give equal members.
 """
@@ -32,6 +35,10 @@ from perdure.storage.ordered.record import ANYHOW, Expel, Forget, Join, Leave, R
 
 FORMER_MAX: Final = 16
 """Incarnations of a name that are remembered, so that none of them comes back."""
+
+GAP_MAX_US: Final = 2_000_000
+"""What counts as silence of the time between two records, microseconds: a member that has nothing
+else to say beats once a second, so in a longer gap the log took nothing, or its clock was set."""
 
 
 class Verdict(Enum):
@@ -84,9 +91,19 @@ class Members:
         self._known: dict[str, Member] = {member.name: member for member in known}
         self.now_us = now_us
         self.changed: dict[str, None] = {}
+        self._latest_us = now_us
+        """Time of the last record, as it is."""
+        self._passed_us = 0
+        """What counts of the time since ``known``."""
+        self._heard_us: dict[str, int] = {
+            member.name: member.heard_us - now_us for member in self._known.values()
+        }
+        """What of that had passed when a node was heard of last."""
 
     def advance(self, time_us: int) -> int:
         """A record has entered the log at a time; returns log time."""
+        self._passed_us += max(0, min(time_us - self._latest_us, GAP_MAX_US))
+        self._latest_us = time_us
         self.now_us = max(self.now_us, time_us)
         return self.now_us
 
@@ -134,6 +151,7 @@ class Members:
                 return Verdict.REPEATED, []
             if record.number != known.number + 1:
                 return Verdict.BROKEN, [self._end(known, Ending.BROKEN)]
+            self._heard_us[record.node] = self._passed_us
             self._put(msgspec.structs.replace(known, number=record.number, heard_us=self.now_us))
             return Verdict.ADMITTED, []
         joins = [act for act in record.acts if isinstance(act, Join)]
@@ -146,6 +164,7 @@ class Members:
         if known is not None and known.incarnation:
             ended.append(self._end(known, Ending.REPLACED))
             former = self._known[record.node].former
+        self._heard_us[record.node] = self._passed_us
         self._put(
             Member(
                 record.node,
@@ -179,17 +198,21 @@ class Members:
             elif isinstance(act, Forget):
                 target = self._known.get(act.node)
                 if target is not None and not target.incarnation:
-                    del self._known[act.node]
+                    del self._known[act.node], self._heard_us[act.node]
                     self.changed[act.node] = None
         return ended
 
     def silent(self, dead_after_us: int) -> list[Expel]:
-        """The acts that expel those of whom nothing was heard for so long, by the log's time."""
+        """The acts that expel those of whom nothing was heard for so long."""
         return [
             Expel(member.name, member.incarnation, member.number)
             for member in self.current()
-            if self.now_us - member.heard_us > dead_after_us
+            if self.silence_us(member.name) > dead_after_us
         ]
+
+    def silence_us(self, name: str) -> int:
+        """For how long nothing was heard of a node that is known, while others were."""
+        return self._passed_us - self._heard_us[name]
 
     def _end(self, member: Member, ending: Ending) -> Ended:
         self._put(

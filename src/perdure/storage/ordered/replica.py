@@ -262,7 +262,8 @@ class Replica(ReadThrough):
         if batch.is_empty() and not batch.placed:
             batch.is_sequenced = True
             return
-        self._hurry()
+        if batch.is_awaited():
+            self._hurry()
         self._own.held.append(OwnBatch(batch))
         self._own.send_held()
 

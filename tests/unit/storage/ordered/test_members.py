@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from perdure.storage.ordered.members import FORMER_MAX, Ended, Ending, Members, Verdict
+from perdure.storage.ordered.members import (
+    FORMER_MAX,
+    GAP_MAX_US,
+    Ended,
+    Ending,
+    Members,
+    Verdict,
+)
 from perdure.storage.ordered.record import ANYHOW, Act, Expel, Forget, Join, Leave, Record
 
 
@@ -96,14 +103,52 @@ def test_who_leaves_is_none_and_may_be_forgotten() -> None:
     assert ("b", None) in members.take_changed()
 
 
+def heard_each_second(members: Members, node: str, *, since_us: int, seconds: int) -> None:
+    """A member is heard of once a second: of the others nothing."""
+    for second in range(1, seconds + 1):
+        members.advance(since_us + second * 1_000_000)
+        member = members.get(node)
+        assert member is not None
+        members.admit(record(node, member.incarnation, member.number + 1))
+
+
 def test_silence_is_by_the_logs_time() -> None:
     members = joined(("a", 1), ("b", 2))
-    members.advance(6_000_000)
-    members.admit(record("a", 1, 2))
+    heard_each_second(members, "a", since_us=0, seconds=6)
     assert members.silent(6_000_000) == []
     members.advance(6_000_001)
     assert members.silent(6_000_000) == [Expel("b", 2, 1)]
     assert members.advance(1) == 6_000_001  # it never goes back
+
+
+def test_a_clock_that_is_set_forward_is_no_silence() -> None:
+    """Of a machine of the log, or of another one that leads now; nor is a log that stood still."""
+    members = joined(("a", 1), ("b", 2))
+    members.advance(3_600_000_000)
+    members.admit(record("a", 1, 2))
+    assert members.silent(6_000_000) == []
+    assert members.silence_us("b") == GAP_MAX_US
+
+
+def test_a_clock_that_is_set_back_keeps_nobody_who_is_silent() -> None:
+    members = joined(("a", 1), ("b", 2))
+    members.advance(3_600_000_000)
+    heard_each_second(members, "a", since_us=0, seconds=7)
+    assert members.now_us == 3_600_000_000
+    assert members.silent(6_000_000) == [Expel("b", 2, 1)]
+
+
+def test_silence_goes_on_behind_a_start() -> None:
+    members = joined(("a", 1), ("b", 2))
+    heard_each_second(members, "a", since_us=0, seconds=4)
+    again = Members(members.all(), members.now_us)
+    assert again.silence_us("b") == 4_000_000
+    again.advance(5_000_000)
+    assert again.silence_us("b") == 5_000_000
+    # What was stored of a clock that was ahead counts on from where it is now.
+    again = Members(members.all(), 3_600_000_000)
+    heard_each_second(again, "a", since_us=0, seconds=2)
+    assert again.silence_us("a") == 0
 
 
 def test_what_all_read_is_written() -> None:

@@ -43,6 +43,15 @@ def say(node: SteppedReplica) -> None:
     node.submit(batch, 0)
 
 
+def let_the_others_be_silent(log: SharedLog, node: SteppedReplica) -> None:
+    """For so long that they count as dead; this node has something on its way then."""
+    for _ in range(DEAD_AFTER_US // 1_000_000 + 1):
+        log.now_us += 1_000_000
+        say(node)
+        log.take_all()
+    say(node)
+
+
 def test_a_node_that_always_has_something_on_its_way_expels_who_is_silent(
     log: SharedLog, nodes: list[SteppedReplica]
 ) -> None:
@@ -63,9 +72,7 @@ def test_a_node_that_always_has_something_on_its_way_expels_who_is_silent(
 def test_an_expulsion_is_submitted_once(log: SharedLog, nodes: list[SteppedReplica]) -> None:
     """However long the log stands still, or other nodes do."""
     first = nodes[0]
-    log.now_us += DEAD_AFTER_US + 1
-    say(first)
-    log.take_all()
+    let_the_others_be_silent(log, first)
     for _ in range(9):
         say(first)
         first.beat(dead_after_us=DEAD_AFTER_US)
@@ -84,10 +91,7 @@ def test_nothing_is_said_only_to_say_something(
     assert first.flying_count == 1
     # Nor beyond what others remember of a node.
     log.take_all()
-    log.now_us += DEAD_AFTER_US + 1
-    say(first)
-    log.take_all()
-    say(first)
+    let_the_others_be_silent(log, first)
     monkeypatch.setattr(module, "IN_FLIGHT_MAX", 1)
     first.beat(dead_after_us=DEAD_AFTER_US)
     log.take_all()
