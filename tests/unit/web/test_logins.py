@@ -82,6 +82,19 @@ async def test_a_csrf_token_is_of_one_login(app: Any, context: Any) -> None:
     assert (await send(app, f"{API}/logout", "POST", headers=given)).status == 403
 
 
+async def test_a_login_over_tls_that_a_proxy_ends_is_not_sent_in_the_clear(
+    app: Any, context: Any
+) -> None:
+    await context.identity.add_user("ada", "viewer", PASSWORD, LOCAL)
+    body = urlencode({"name": "ada", "password": PASSWORD}).encode()
+    for scheme in ("http", "https"):
+        origin = {"origin": f"{scheme}://{HOST}"}
+        answer = await send(app, "/ui/login", "POST", body=body, headers=origin)
+        assert answer.headers["set-cookie"].endswith("; Secure") == (scheme == "https")
+        cookie = answer.headers["set-cookie"].partition(";")[0]
+        assert (await send(app, f"{API}/me", headers={"cookie": cookie})).status == 200
+
+
 async def test_other_sites_log_nobody_in(app: Any, context: Any) -> None:
     await context.identity.add_user("ada", "viewer", PASSWORD, LOCAL)
     body = urlencode({"name": "ada", "password": PASSWORD}).encode()
@@ -120,7 +133,10 @@ async def test_the_setup_page_makes_the_first_administrator(app: Any, context: A
     assert (await send(app, "/ui/setup", "POST", body=differing)).status == 400
     made = await send(app, "/ui/setup", "POST", body=urlencode(form).encode())
     assert (made.status, made.headers["location"]) == (303, "/ui/")
-    assert (await send(app, "/ui/setup", "POST", body=urlencode(form).encode())).status == 401
+    # Pressed twice: what is there is told, and not that another link is needed.
+    again = await send(app, "/ui/setup", "POST", body=urlencode(form).encode())
+    assert again.status == 409
+    assert b"There is an administrator already; log in at /ui/login" in again.body
     assert [each.role for each in context.identity.users.all()] == ["admin"]
 
 
