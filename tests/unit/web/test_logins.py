@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 import pytest
 
 from perdure.admin.rights import Principal
@@ -120,6 +121,30 @@ async def test_too_many_failures_are_told_when_to_come_again(app: Any, context: 
     answer = await send(app, "/ui/login", "POST", body=b"name=a&password=%3Cb%3E")
     assert (answer.status, answer.headers["retry-after"]) == (429, "1")
     assert b"too many failed logins" in answer.body.lower()
+
+
+async def test_who_guesses_behind_a_proxy_keeps_out_nobody_else(app: Any, context: Any) -> None:
+    from perdure.web.app import make_app
+
+    await context.identity.add_user("ada", "viewer", PASSWORD, LOCAL)
+    context.settings = msgspec.structs.replace(context.settings, proxies=("127.0.0.1",))
+    behind = make_app(context)
+    wrong, right = (
+        urlencode({"name": name, "password": PASSWORD}).encode() for name in ("eve", "ada")
+    )
+    guesses = {"x-forwarded-for": "192.0.2.7, 198.51.100.9"}
+    for _ in range(6):
+        got = await send(behind, "/ui/login", "POST", body=wrong, headers=guesses)
+    assert got.status == 429
+    # What it writes itself is no other address.
+    guesses["x-forwarded-for"] = "192.0.2.8, 198.51.100.9"
+    assert (await send(behind, "/ui/login", "POST", body=wrong, headers=guesses)).status == 429
+    other = {"x-forwarded-for": "203.0.113.1"}
+    assert (await send(behind, "/ui/login", "POST", body=right, headers=other)).status == 303
+    # Without the setting all are the proxy.
+    for _ in range(6):
+        await send(app, "/ui/login", "POST", body=wrong, headers=guesses)
+    assert (await send(app, "/ui/login", "POST", body=right, headers=other)).status == 429
 
 
 async def test_the_setup_page_makes_the_first_administrator(app: Any, context: Any) -> None:
