@@ -41,13 +41,18 @@
   const leave = (said, element, go) => {
     const row = element?.closest("tr")?.querySelector("th[scope=row]")?.textContent.trim() ?? "";
     const heading = element?.closest("[aria-labelledby]")?.getAttribute("aria-labelledby") ?? "";
-    sessionStorage.setItem(SAID, JSON.stringify({ said, at: element ? place(element) : "", row, heading }));
+    try {
+      sessionStorage.setItem(SAID, JSON.stringify({ said, at: element ? place(element) : "", row, heading }));
+    } catch { /* A browser may be told to keep nothing. */ }
     go();
   };
   const arrive = () => {
-    const kept = sessionStorage.getItem(SAID);
+    let kept = null;
+    try {
+      kept = sessionStorage.getItem(SAID);
+      sessionStorage.removeItem(SAID);
+    } catch { /* It was told so. */ }
     if (!kept) return;
-    sessionStorage.removeItem(SAID);
     const { said, at, row, heading } = JSON.parse(kept);
     setTimeout(() => toast(said), LIVE_REGION_MS);
     const line = row === "" ? null : all("th[scope=row]").find((each) => each.textContent.trim() === row)?.closest("tr");
