@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from perdure.model import InboxEntry
-from perdure.server.administration.turns import Turns
+from perdure.server.turns import Turns
 from perdure.session.pending_pages import CountedRows, Recorded
 
 COUNTED_MAX: Final = 256

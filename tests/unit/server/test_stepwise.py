@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perdure.server.administration import turns
+from perdure.server import turns
 from perdure.server.stepwise import COUNTED_MAX, STRETCH_FIRST_US, StepwiseRows
 
 ROWS = 10 * COUNTED_MAX

@@ -21,8 +21,8 @@ from perdure.admin.problems import Refused
 from perdure.admin.records.sessions import ListSessions, SessionPage, SessionRow, State
 from perdure.config.units import parse_time
 from perdure.model import SessionRecord, Subscription
-from perdure.server.administration.turns import Turns
 from perdure.server.inspect import Stored, node_of, session_row, state_of
+from perdure.server.turns import Turns
 
 SCAN_MAX: Final = 10_000
 """Sessions whose records are looked at for one page, some 50 milliseconds in short steps."""

@@ -24,7 +24,7 @@ from perdure.server.administration.message_rows import message_head, message_row
 from perdure.server.administration.service import Call, Handler
 from perdure.server.administration.sessions import check_writable, times
 from perdure.server.administration.storage import check_database
-from perdure.server.administration.turns import Turns
+from perdure.server.turns import Turns
 from perdure.topic.names import validate_topic_filter, validate_topic_name
 
 LEVELS_MAX: Final = 65_536

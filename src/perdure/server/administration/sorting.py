@@ -33,8 +33,8 @@ from perdure.server.administration.listing import (
     encode_cursor,
     list_sessions,
 )
-from perdure.server.administration.turns import Turns
 from perdure.server.inspect import Stored, node_of, session_row
+from perdure.server.turns import Turns
 
 GATHERED: Final = 256
 """Sessions that are gathered before the first ones of them are kept, a part of a millisecond."""

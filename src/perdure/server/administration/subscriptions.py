@@ -39,8 +39,8 @@ from perdure.server.administration.listing import (
 )
 from perdure.server.administration.paging import page_of
 from perdure.server.administration.service import Call, Handler
-from perdure.server.administration.turns import Turns
 from perdure.server.inspect import held_subscription
+from perdure.server.turns import Turns
 from perdure.storage.subscribers import Subscriber, SubscriberPage
 from perdure.topic.names import validate_topic_name
 
