@@ -3,7 +3,8 @@
 A broker with 100,000 sessions, 1,000 of them connected and publishing in pairs. Stretches without
 tabs, with their exact requests and with a real browser take turns in one run, so that what else the
 machine does meets all three. A browser takes CPU of the same machine that the broker runs on, which
-nobody's does in earnest: so what the broker itself spends for the tabs is told too.
+nobody's does in earnest: so it has only what nobody else wants (``tabs``), and what the broker
+itself spends for the tabs is told too.
 """
 
 from __future__ import annotations

@@ -154,6 +154,99 @@ def test_a_listener_is_restarted_stopped_and_started(scene: Scene, page: Any) ->
     wait_until(lambda: "takes connections" in row.inner_text())
 
 
+def focused(page: Any) -> str:
+    """What the keyboard is at: its name for who cannot see it."""
+    name: str = page.evaluate(
+        "(document.activeElement.getAttribute('aria-label') ?? document.activeElement.innerText)"
+    )
+    return name
+
+
+def test_a_listener_is_stopped_and_started_by_keyboard(scene: Scene, page: Any) -> None:
+    page.goto(f"{scene.url}/ui/nodes")
+    keys, said = page.keyboard, page.locator("#toasts")
+    name = page.locator("tr", has_text="ws:127.0.0.1").first.locator("th").inner_text()
+    while focused(page) != f"Stop {name}":
+        keys.press("Tab")
+    # Whoever thinks better of it is where they were, and nothing has been asked.
+    keys.press("Enter")
+    assert page.locator("#confirm").get_attribute("aria-describedby") == "confirm-text"
+    for _ in range(6):  # round and round: the page behind it is out of reach
+        keys.press("Tab")
+        place = page.evaluate("document.activeElement.closest('#confirm, body').localName")
+        assert place == "dialog" or not page.evaluate("document.hasFocus()")
+    keys.press("Escape")
+    assert focused(page) == f"Stop {name}"
+    assert said.inner_text() == ""
+    keys.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "confirm-typed"
+    with page.expect_navigation():
+        keys.type(name)
+        keys.press("Enter")
+    said.get_by_text(f"Stop {name}: done").wait_for()
+    assert focused(page) == f"Start {name}"
+    with page.expect_navigation():
+        keys.press("Enter")
+    said.get_by_text(f"Start {name}: done").wait_for()
+    # Of the two buttons that its row has now, the first.
+    assert focused(page) == f"Restart {name}"
+
+
+def test_who_changes_something_goes_on_from_there(scene: Scene, page: Any) -> None:
+    keys, said = page.keyboard, page.locator("#toasts")
+    page.goto(f"{scene.url}/ui/bans")
+    page.get_by_text("Ban somebody").focus()
+    keys.press("Enter")
+    page.get_by_label("Who").fill("mallory <b>")
+    with page.expect_navigation():
+        keys.press("Enter")
+    said.get_by_text("Ban: done").wait_for()
+    assert focused(page) == "Ban somebody"
+    page.get_by_role("button", name="Take back the ban of mallory <b>").press("Enter")
+    keys.press("Tab")
+    with page.expect_navigation():
+        keys.press("Enter")
+    said.get_by_text("Take back the ban of mallory <b>: done").wait_for()
+    assert focused(page) == "Bans"
+    # Several sessions: from the box that is chosen to the bar below, and told of the outcome.
+    scene.device("keys-0", subscribe="x").leave()
+    device = scene.device("keys-1", subscribe="x")
+    page.goto(f"{scene.url}/ui/sessions?client_id=keys-")
+    page.get_by_label("Choose all on this page").press("Space")
+    assert page.get_by_role("status").filter(has_text="2 chosen").count() == 1
+    keys.press("b")
+    assert focused(page) == "Kick"
+    keys.press("Enter")
+    keys.type("kick 2")
+    with page.expect_navigation():
+        keys.press("Enter")
+    said.get_by_text("1 kicked").wait_for()
+    assert "1 not found" in said.inner_text()
+    assert focused(page) == "Choose all on this page"
+    wait_until(lambda: device.is_gone)
+
+
+def test_a_list_that_is_leafed_through_by_arrows_changes_nothing(scene: Scene, page: Any) -> None:
+    scene.cli("users", "add", "otto", "--role", "viewer", "--stdin", stdin=PASSWORD)
+    page.goto(f"{scene.url}/ui/access")
+    role = page.get_by_label("Role of otto", exact=True)
+    change = page.get_by_role("button", name="Change the role of otto")
+    role.focus()
+    page.keyboard.press("ArrowDown")
+    assert role.input_value() == "operator"
+    page.keyboard.press("ArrowUp")
+    assert change.is_hidden()
+    page.keyboard.press("End")
+    assert role.input_value() == "admin"
+    assert '"role":"viewer"' in scene.cli("users", "list", "--json").split("otto")[1]
+    page.keyboard.press("Tab")
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+    page.locator("#toasts").get_by_text("Change the role of otto: done").wait_for()
+    assert role.input_value() == "admin"
+    scene.cli("users", "remove", "otto", "--yes")
+
+
 def test_what_is_copied_is_filtered_as_the_list_is(scene: Scene, page: Any) -> None:
     page.goto(f"{scene.url}/ui/sessions")
     assert page.get_by_role("button", name="Copy as CLI").count() == 1
@@ -541,9 +634,9 @@ def test_topics_and_messages_are_found(scene: Scene, page: Any) -> None:
 
 
 def test_what_is_not_there_is_said_on_a_page(scene: Scene, page: Any) -> None:
-    answer = page.goto(f"{scene.url}/ui/sessions/nobody")
+    answer = page.goto(f"{scene.url}/ui/sessions/NoBody")
     assert answer.status == 404
-    assert "no session" in page.locator("h1").inner_text().lower()
+    assert page.locator("h1").inner_text() == "There is no session 'NoBody'"
     page.wrong.clear()  # the browser tells of the status
 
 

@@ -32,7 +32,7 @@ from perdure.identity.records import (
     check_password,
     check_role,
 )
-from perdure.identity.setup import Setup, void_link
+from perdure.identity.setup import Setup, used_link, void_link
 from perdure.identity.throttle import Throttle
 from perdure.identity.users import Users
 from perdure.tokens import SharedStore
@@ -219,6 +219,8 @@ class Identity:
         Raises:
             Refused: a part cannot be taken, or the token does not hold.
         """
+        if not self.users.is_empty():
+            raise used_link()
         if not self.setup.holds(token):
             raise void_link()
         text = await self.password_text(check_name(name), password)

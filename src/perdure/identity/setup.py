@@ -66,7 +66,7 @@ class Setup:
         user = User(check_name(name), "admin", now_us, now_us, last_login_at_us=now_us)
         with self._ledger.file.change() as rows:
             if rows.execute("SELECT 1 FROM users LIMIT 1").fetchone() is not None:
-                raise Refused("conflict", "there are users already", hint="log in")
+                raise used_link()
             found = rows.execute("SELECT digest, expires_at_us FROM setup").fetchone()
             if (
                 found is None
@@ -81,8 +81,13 @@ class Setup:
         return user
 
 
+def used_link() -> Refused:
+    """A link that is opened, or sent off, once more."""
+    return Refused("conflict", "there is an administrator already", hint="log in at /ui/login")
+
+
 def void_link() -> Refused:
-    """A link that is used up, too old or invented."""
+    """A link that is too old, replaced by another one, or invented."""
     return Refused(
         "unauthorized",
         "this setup link does not hold",

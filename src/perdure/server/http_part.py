@@ -27,6 +27,7 @@ from perdure.net.sockets import is_loopback, open_listening
 from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
 from perdure.server.child_process import RESTART_PAUSES_S, ChildProcess
+from perdure.web.forwarded import networks_of
 from perdure.web.settings import WebSettings
 from perdure.web.tokens import make_token_file, read_tokens
 from perdure.web.traffic import TRAFFIC, TrafficMetrics, TrafficReport
@@ -114,6 +115,7 @@ class HttpPart:
                     hint="pip install 'perdure[http]'",
                 )
         self._prepare_files()
+        networks_of(self._config.proxies)
         host, port = split_bind(self._config.bind, HTTP_PORT, path="http.bind")
         await self._listen(host, port)
         if not self._config.certificate and host and not is_loopback(host):
@@ -268,6 +270,7 @@ class HttpPart:
             page_bytes=config.page_bytes,
             certificate=str(Path(config.certificate).resolve()) if config.certificate else "",
             private_key=str(Path(config.private_key).resolve()) if config.private_key else "",
+            proxies=config.proxies,
             login_store=self._login_store,
             login_idle_s=config.login_idle_s,
             login_total_s=config.login_total_s,

@@ -199,7 +199,10 @@ async def describe(
     )
     if live is None or live.catching_up:
         pending, exact = await count_pending(
-            StepwiseRows(database), stored, until=database.last_offset, limit=PENDING_COUNT_MAX
+            StepwiseRows(database, pauses=running),
+            stored,
+            until=database.last_offset,
+            limit=PENDING_COUNT_MAX,
         )
     else:
         pending, exact = live.inflight + live.pending, True

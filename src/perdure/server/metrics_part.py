@@ -16,7 +16,7 @@ from perdure.observe.logs import get_logger
 from perdure.observe.metrics import Metrics
 from perdure.observe.metrics_server import MetricsServer
 from perdure.observe.metrics_text import MetricsText
-from perdure.server.administration.turns import Turns
+from perdure.server.turns import Turns
 from perdure.web.tokens import Tokens, read_tokens
 
 log = get_logger("metrics")

@@ -48,6 +48,7 @@ from perdure.server.past_start import reads_archive
 from perdure.server.permissions import open_to_others
 from perdure.server.stores import make_driver
 from perdure.topic.names import SHARE_PREFIX, validate_topic_filter
+from perdure.web.forwarded import networks_of
 from perdure.web.tokens import read_tokens
 
 Severity: TypeAlias = Literal["problem", "warning"]
@@ -380,6 +381,8 @@ def _http(config: Config) -> list[Finding]:
         if importlib.util.find_spec(module) is None:
             text = f"the HTTP interface needs the package {module}"
             findings.append(Finding("http.bind", text, "pip install 'perdure[http]'"))
+    with _told(findings, "http.proxies"):
+        networks_of(http.proxies)
     if http.certificate:
         with _told(findings, "http"):
             server_context(TlsSettings(http.certificate, http.private_key, path="http"))

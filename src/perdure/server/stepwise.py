@@ -6,11 +6,11 @@ itself. Offsets are times, so the range is cut into stretches that grow where li
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final, final
 
 from perdure.model import InboxEntry
+from perdure.server.turns import Turns
 from perdure.session.pending_pages import CountedRows, Recorded
 
 COUNTED_MAX: Final = 256
@@ -26,10 +26,12 @@ class StepwiseRows(CountedRows):
 
     Args:
         rows: where they are.
+        pauses: a broker serves clients in this process.
     """
 
-    def __init__(self, rows: CountedRows) -> None:
+    def __init__(self, rows: CountedRows, *, pauses: bool = True) -> None:
         self._rows = rows
+        self._turns = Turns(pauses=pauses)
 
     async def read(
         self,
@@ -41,7 +43,7 @@ class StepwiseRows(CountedRows):
         bytes_max: int = 0,
     ) -> Recorded:
         """A page of the log."""
-        await asyncio.sleep(0)
+        await self._turns.step()
         return await self._rows.read(
             filters,
             after_offset=after_offset,
@@ -56,7 +58,7 @@ class StepwiseRows(CountedRows):
         """Entries of the private stream, read in pages."""
         found: list[InboxEntry] = []
         while len(found) < limit and after_offset < until_offset:
-            await asyncio.sleep(0)
+            await self._turns.step()
             size = min(limit - len(found), COUNTED_MAX)
             page = await self._rows.read_inbox(
                 client_id, after_offset=after_offset, until_offset=until_offset, limit=size
@@ -73,7 +75,7 @@ class StepwiseRows(CountedRows):
         """How many match, ``limit`` at most."""
         total, stretch_us = 0, STRETCH_FIRST_US
         while after_offset < until_offset and total < limit:
-            await asyncio.sleep(0)
+            await self._turns.step()
             end = min(until_offset, after_offset + stretch_us)
             found = await self._rows.count(
                 filters, after_offset=after_offset, until_offset=end, limit=COUNTED_MAX + 1

@@ -130,8 +130,12 @@ def check_origin(headers: Headers) -> None:
 
 
 def login_cookie(scope: Scope, presented: str, *, seconds: int) -> str:
-    """A ``Set-Cookie`` header; 0 seconds take the cookie back."""
+    """A ``Set-Cookie`` header; 0 seconds take the cookie back.
+
+    Behind a proxy that ends TLS the browser's ``Origin`` tells that it uses TLS.
+    """
     is_secure = scope["scheme"] == "https"
     name = SECURE_COOKIE if is_secure else COOKIE
-    secure = "; Secure" if is_secure else ""
+    origin = Headers(scope=scope).get("origin", "")
+    secure = "; Secure" if is_secure or urlsplit(origin).scheme == "https" else ""
     return f"{name}={presented}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"

@@ -17,6 +17,7 @@ from perdure.errors import PerdureError
 from perdure.pipeline.protocol import API, LOG_PATH, Problem
 from perdure.web.admission import check_may_have
 from perdure.web.context import Context
+from perdure.web.forwarded import Forwarded
 from perdure.web.problems import CODES, ApiError, answer, as_problem
 from perdure.web.routing import Found, RouteTable, WebRoute
 from perdure.web.traffic import CUT, GONE, METHODS, OTHER, Kind
@@ -48,12 +49,14 @@ class Guard:
     def __init__(self, routes: Iterable[WebRoute], context: Context) -> None:
         self._table = RouteTable(routes)
         self._context = context
+        self._forwarded = Forwarded(context.settings.proxies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, and count it."""
         if scope["type"] != "http":
             return
         _to_origin_form(scope)
+        self._forwarded.settle(scope)
         answering = _Answering(self._context, scope, send)
         try:
             await self._answer(answering, receive)

@@ -24,6 +24,7 @@ class WebSettings(msgspec.Struct, frozen=True):
         head_timeout_s, body_timeout_s, idle_timeout_s, send_timeout_s: deadlines, seconds.
         page_bytes: bytes of values after which a page of a read is sent.
         certificate, private_key: PEM files, absolute; empty = no TLS.
+        proxies: addresses and networks of those that stand before us.
         login_store: a Redis URL, where logins are kept; empty = in the data directory.
         login_idle_s, login_total_s: how long a login holds, seconds.
         storage: where the log is, if that is a server; None = in the data directory.
@@ -44,6 +45,7 @@ class WebSettings(msgspec.Struct, frozen=True):
     page_bytes: int = 8 * 1024 * 1024
     certificate: str = ""
     private_key: str = ""
+    proxies: tuple[str, ...] = ()
     login_store: str = ""
     login_idle_s: int = 3_600
     login_total_s: int = 43_200

@@ -185,7 +185,7 @@ async def test_the_setup_link_makes_one_administrator_once(
     assert user.last_login_at_us == user.created_at_us, "it is a login, too"
     assert user.role == "admin"
     assert await identity.of_login(presented) is not None
-    assert await code_of(identity.redeem(token, "eve", PASSWORD, actor())) == "unauthorized"
+    assert await code_of(identity.redeem(token, "eve", PASSWORD, actor())) == "conflict"
     assert identity.setup.offer() == ""
 
 

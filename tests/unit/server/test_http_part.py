@@ -232,3 +232,10 @@ async def test_what_processes_count_is_in_the_metrics(
     await made.stop()
     assert metrics.http_requests_in_flight == 0
     assert "http.traffic" not in told
+
+
+async def test_a_proxy_that_is_no_address_is_an_error_of_the_start(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(CONFIG, proxies=("10.0.0.0/8", "proxy.example"))
+    with pytest.raises(ConfigError) as found:
+        await part(tmp_path / "db", config).start()
+    assert found.value.path == "http.proxies"

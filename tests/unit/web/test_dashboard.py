@@ -219,3 +219,8 @@ def test_a_copied_command_has_a_client_id_as_one_word(client_id: str) -> None:
     assert words[-1] == client_id
     assert words[:3] == ["perdure", "sessions", "show"]
     assert words[3:-1] == (["--"] if client_id.startswith("-") else [])
+
+
+def test_a_refusal_leaves_names_as_they_are() -> None:
+    shown = [formats.sentence(text) for text in ("there is no session 'Pump-A'", "", "é")]
+    assert shown == ["There is no session 'Pump-A'", "", "É"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 import pytest
 
 from perdure.admin.rights import Principal
@@ -82,6 +83,19 @@ async def test_a_csrf_token_is_of_one_login(app: Any, context: Any) -> None:
     assert (await send(app, f"{API}/logout", "POST", headers=given)).status == 403
 
 
+async def test_a_login_over_tls_that_a_proxy_ends_is_not_sent_in_the_clear(
+    app: Any, context: Any
+) -> None:
+    await context.identity.add_user("ada", "viewer", PASSWORD, LOCAL)
+    body = urlencode({"name": "ada", "password": PASSWORD}).encode()
+    for scheme in ("http", "https"):
+        origin = {"origin": f"{scheme}://{HOST}"}
+        answer = await send(app, "/ui/login", "POST", body=body, headers=origin)
+        assert answer.headers["set-cookie"].endswith("; Secure") == (scheme == "https")
+        cookie = answer.headers["set-cookie"].partition(";")[0]
+        assert (await send(app, f"{API}/me", headers={"cookie": cookie})).status == 200
+
+
 async def test_other_sites_log_nobody_in(app: Any, context: Any) -> None:
     await context.identity.add_user("ada", "viewer", PASSWORD, LOCAL)
     body = urlencode({"name": "ada", "password": PASSWORD}).encode()
@@ -109,6 +123,30 @@ async def test_too_many_failures_are_told_when_to_come_again(app: Any, context: 
     assert b"too many failed logins" in answer.body.lower()
 
 
+async def test_who_guesses_behind_a_proxy_keeps_out_nobody_else(app: Any, context: Any) -> None:
+    from perdure.web.app import make_app
+
+    await context.identity.add_user("ada", "viewer", PASSWORD, LOCAL)
+    context.settings = msgspec.structs.replace(context.settings, proxies=("127.0.0.1",))
+    behind = make_app(context)
+    wrong, right = (
+        urlencode({"name": name, "password": PASSWORD}).encode() for name in ("eve", "ada")
+    )
+    guesses = {"x-forwarded-for": "192.0.2.7, 198.51.100.9"}
+    for _ in range(6):
+        got = await send(behind, "/ui/login", "POST", body=wrong, headers=guesses)
+    assert got.status == 429
+    # What it writes itself is no other address.
+    guesses["x-forwarded-for"] = "192.0.2.8, 198.51.100.9"
+    assert (await send(behind, "/ui/login", "POST", body=wrong, headers=guesses)).status == 429
+    other = {"x-forwarded-for": "203.0.113.1"}
+    assert (await send(behind, "/ui/login", "POST", body=right, headers=other)).status == 303
+    # Without the setting all are the proxy.
+    for _ in range(6):
+        await send(app, "/ui/login", "POST", body=wrong, headers=guesses)
+    assert (await send(app, "/ui/login", "POST", body=right, headers=other)).status == 429
+
+
 async def test_the_setup_page_makes_the_first_administrator(app: Any, context: Any) -> None:
     token = context.identity.setup.offer()
     assert (await send(app, "/ui/setup", query=f"token={token}x")).status == 401
@@ -120,7 +158,10 @@ async def test_the_setup_page_makes_the_first_administrator(app: Any, context: A
     assert (await send(app, "/ui/setup", "POST", body=differing)).status == 400
     made = await send(app, "/ui/setup", "POST", body=urlencode(form).encode())
     assert (made.status, made.headers["location"]) == (303, "/ui/")
-    assert (await send(app, "/ui/setup", "POST", body=urlencode(form).encode())).status == 401
+    # Pressed twice: what is there is told, and not that another link is needed.
+    again = await send(app, "/ui/setup", "POST", body=urlencode(form).encode())
+    assert again.status == 409
+    assert b"There is an administrator already; log in at /ui/login" in again.body
     assert [each.role for each in context.identity.users.all()] == ["admin"]
 
 

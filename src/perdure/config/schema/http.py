@@ -35,6 +35,15 @@ class HttpConfig(Section, frozen=True):
     private_key: Annotated[
         str, about("PEM file with the private key; required with `certificate`.", unit="path")
     ] = ""
+    proxies: Annotated[
+        tuple[str, ...],
+        about(
+            "Addresses and networks of proxies before the dashboard and the API. What they add to "
+            "`X-Forwarded-For` is the address that failed logins are counted for and that the "
+            "audit has; without it that is the proxy's own, and somebody who guesses passwords "
+            "keeps out all who come through it."
+        ),
+    ] = ()
     login_tokens: Annotated[
         bool,
         about(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, final
 
@@ -25,6 +24,7 @@ from perdure.server.administration.message_rows import message_head, message_row
 from perdure.server.administration.service import Call, Handler
 from perdure.server.administration.sessions import check_writable, times
 from perdure.server.administration.storage import check_database
+from perdure.server.turns import Turns
 from perdure.topic.names import validate_topic_filter, validate_topic_name
 
 LEVELS_MAX: Final = 65_536
@@ -117,6 +117,7 @@ class MessageOperations:
         after = max(after, generations[0].since_offset - 1) if generations else until
         rows: list[MessageRow] = []
         begun_us, size, step_us = clock.monotonic_us(), 0, STEP_FIRST_US
+        turns = Turns()
         while after < until and len(rows) < request.limit and size < PAGE_BYTES_MAX:
             if clock.monotonic_us() - begun_us > PAGE_TIME_US:
                 break
@@ -137,7 +138,7 @@ class MessageOperations:
             else:
                 step_us *= 8
             after = page.through_offset
-            await asyncio.sleep(0)
+            await turns.step()
         more = after < until
         return MessagePage(items=rows, next_cursor=encode_cursor(str(after)) if more else None)
 

@@ -33,8 +33,8 @@ from perdure.server.administration.message_rows import message_head
 from perdure.server.administration.paging import page_of
 from perdure.server.administration.service import Call, Handler
 from perdure.server.administration.sessions import as_stored, times, unknown_session
-from perdure.server.administration.turns import Turns
 from perdure.server.stepwise import StepwiseRows
+from perdure.server.turns import Turns
 from perdure.session.pending import DeliveryProgress, PendingMessage
 from perdure.session.pending_pages import StoredQueue
 from perdure.session.seqno import packet_id_of

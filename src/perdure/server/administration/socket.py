@@ -23,7 +23,7 @@ from perdure.errors import ConfigError, PerdureError
 from perdure.observe.admin_socket import SOCKET_NAME, socket_address
 from perdure.observe.logs import get_logger
 from perdure.server.administration.service import AdminService, Call
-from perdure.server.administration.turns import Turns
+from perdure.server.turns import Turns
 
 log = get_logger("admin")
 

@@ -33,8 +33,8 @@ from perdure.server.administration.listing import (
     encode_cursor,
     list_sessions,
 )
-from perdure.server.administration.turns import Turns
 from perdure.server.inspect import Stored, node_of, session_row
+from perdure.server.turns import Turns
 
 GATHERED: Final = 256
 """Sessions that are gathered before the first ones of them are kept, a part of a millisecond."""
@@ -97,8 +97,11 @@ async def sessions_in_order(
     order = _Order(request)
     wanted = SessionQuery(request, now_us + skew_us)
     turns = Turns(pauses=live is not None)
+    is_whole = not (request.prefix or request.client_id_like)
     if live is not None and _is_in_memory(request, live):
         await _from_memory(order, wanted, live, request.prefix, turns)
+    elif is_whole and (estimated_total or 0) > SCAN_MAX:
+        raise _too_many(SCAN_MAX)  # without looking at that many first
     else:
         await _from_store(order, wanted, database, request, now_us, live, turns)
     page, following = order.page()
@@ -246,6 +249,6 @@ def _too_many(most: int) -> Refused:
     return Refused(
         "bad_request",
         f"more than {most} sessions are not put in order for a page",
-        hint="narrow the list by prefix, username, state or created_at>; /top has the connected "
+        hint="narrow the list by prefix, or to those that are connected; /top has the connected "
         "ones with the longest queue",
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from perdure.observe.metrics_text import MetricsText
-from perdure.server.administration.turns import Turns
+from perdure.server.turns import Turns
 
 KEPT_US: Final = 1_000_000
 """How long a text is given out: who scrapes more often is told the same."""

@@ -30,7 +30,7 @@ from perdure.config.units import format_time
 from perdure.errors import ConfigError
 from perdure.server.administration.service import Call, Handler
 from perdure.server.administration.sessions import check_writable
-from perdure.server.administration.turns import Turns
+from perdure.server.turns import Turns
 from perdure.storage.contract import GenerationInfo, TakesStructure
 from perdure.topic.proposal import check_structure
 

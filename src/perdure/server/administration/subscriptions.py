@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import heapq
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -40,8 +39,8 @@ from perdure.server.administration.listing import (
 )
 from perdure.server.administration.paging import page_of
 from perdure.server.administration.service import Call, Handler
-from perdure.server.administration.turns import Turns
 from perdure.server.inspect import held_subscription
+from perdure.server.turns import Turns
 from perdure.storage.subscribers import Subscriber, SubscriberPage
 from perdure.topic.names import validate_topic_name
 
@@ -209,12 +208,12 @@ class SubscriptionOperations:
         """A page of groups."""
         groups = self._services.shared_subscriptions.groups
         keys, following = page_of(sorted(groups), request, str)
-        items = []
+        items, turns = [], Turns()
         for key in keys:
             group = groups.get(key)
             if group is not None:
                 items.append(await self._group_row(group))
-            await asyncio.sleep(0)
+            await turns.step()
         return SharedGroupPage(items=items, next_cursor=following, estimated_total=len(groups))
 
     def _total(self, request: ListSubscriptions) -> int | None:

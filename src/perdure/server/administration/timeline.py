@@ -21,7 +21,7 @@ from perdure.config.schema import RetentionConfig
 from perdure.config.units import format_time
 from perdure.errors import StorageUnavailable
 from perdure.server.administration.service import Call, Handler
-from perdure.server.administration.turns import Turns
+from perdure.server.turns import Turns
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.cursors import load_cursors
 

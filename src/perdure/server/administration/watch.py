@@ -31,9 +31,9 @@ from perdure.config.units import format_time
 from perdure.server.administration.history import Recorder
 from perdure.server.administration.listing import SORTED_AT_ONCE_MAX
 from perdure.server.administration.service import Call, Handler
-from perdure.server.administration.turns import Turns
 from perdure.server.alarms.book import Alarm
 from perdure.server.alarms.watch import AlarmWatch
+from perdure.server.turns import Turns
 
 LOOK_US: Final = 1_000_000
 """Least time between two looks."""

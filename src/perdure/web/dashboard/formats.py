@@ -107,6 +107,11 @@ def segment(text: str) -> str:
     return quote(text, safe="")
 
 
+def sentence(text: str) -> str:
+    """A message as it begins a sentence; names in it stay as they are written."""
+    return text[:1].upper() + text[1:]
+
+
 def argument(text: str) -> str:
     """A text as one word of a shell's command line, which no option can be mistaken for."""
     return f"-- {shlex.quote(text)}" if text.startswith("-") else shlex.quote(text)

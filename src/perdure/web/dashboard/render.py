@@ -124,6 +124,7 @@ class Renderer:
             span=formats.span,
             segment=formats.segment,
             argument=formats.argument,
+            sentence=formats.sentence,
             quoted=shlex.quote,
         )
         self._environment.globals.update(

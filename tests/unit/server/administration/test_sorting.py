@@ -111,12 +111,26 @@ async def test_too_many_are_refused_and_what_is_connected_may_be_more(
         await rows(database, live, sort="created_at")
     assert "narrow the list" in refused.value.hint
     assert len((await rows(database, live, sort="created_at", prefix="pump/"))[0]) == 1
+    assert "username" not in refused.value.hint  # whoever they belong to, they are looked at
     # Names alone cost less than records.
     assert len((await rows(database, live, sort="created_at", client_id_like="/"))[0]) == 1
     assert len((await rows(database, live, sort="created_at", connected=True))[0]) == 4
     monkeypatch.setattr(sorting, "SKIPPED_PER_ROW", 1)
     with pytest.raises(Refused, match="more than 3 sessions"):
         await rows(database, live, sort="created_at", connected=True)
+
+
+async def test_too_many_are_known_by_their_number(
+    live: LiveTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Untouched(MemoryDatabase):
+        def sessions(self, *, after: str = "") -> Any:
+            raise AssertionError(after)
+
+    monkeypatch.setattr(sorting, "SCAN_MAX", 3)
+    request = ListSessions(limit=2, sort="created_at", username="ada")
+    with pytest.raises(Refused, match="more than 3 sessions"):
+        await sessions_in_order(Untouched(), request, NOW, live=live, estimated_total=4)
 
 
 async def test_a_cursor_is_of_one_order(database: MemoryDatabase) -> None:

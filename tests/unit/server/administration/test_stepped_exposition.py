@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from perdure.observe.metrics import Metrics
 from perdure.observe.metrics_text import MetricsText
-from perdure.server.administration import turns
+from perdure.server import turns
 from perdure.server.administration.stepped_exposition import KEPT_US, SteppedExposition
 
 

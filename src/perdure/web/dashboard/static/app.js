@@ -1,4 +1,4 @@
-// What a page does by itself: live values, keys, copying, and changes, which go to the API.
+// What a page does by itself: live values, lists that are drawn anew, keys. Changes are in changes.js.
 (() => {
   "use strict";
   const csrf = document.querySelector('meta[name="csrf"]')?.content ?? "";
@@ -64,7 +64,7 @@
   };
 
   // Live values: one stream for the page, which rests while nobody looks.
-  const page = window.perdure = { number, bytes, rate, span, formats, listeners: [], overview: null };
+  const page = window.perdure = { find, all, toast, number, bytes, rate, span, formats, listeners: [], overview: null };
   const pulse = find("#pulse");
   const pause = find("#pause");
   let stream = null;
@@ -241,113 +241,7 @@
     } catch { return "that did not work"; }
   };
 
-  // Changes: asked for once more where they take something away.
-  const dialog = find("#confirm");
-  const confirmed = (title, text, typed) => new Promise((resolve) => {
-    find("#confirm-title").textContent = title;
-    find("#confirm-text").textContent = text ?? "";
-    const label = find("#confirm-label"), input = find("#confirm-typed"), yes = find("#confirm-yes");
-    label.textContent = typed ? `Type ${typed} to go on` : "";
-    label.hidden = input.hidden = !typed;
-    input.value = "";
-    const judge = () => { yes.disabled = Boolean(typed) && input.value !== typed; };
-    judge();
-    input.oninput = judge;
-    input.onkeydown = (event) => { if (event.key === "Enter" && !yes.disabled) { event.preventDefault(); dialog.close("yes"); } };
-    dialog.returnValue = "no";
-    dialog.onclose = () => resolve(dialog.returnValue === "yes" && !yes.disabled);
-    dialog.showModal();
-    (typed ? input : find("button", dialog)).focus();
-  });
-  const call = async (line, body) => {
-    const [method, url] = line.split(" ");
-    const answer = await fetch(url, {
-      method,
-      headers: { "X-CSRF-Token": csrf, ...(body ? { "Content-Type": "application/json" } : {}) },
-      body: body ? JSON.stringify(body) : undefined,
-    });
-    const text = await answer.text();
-    if (!answer.ok) throw new Error(reason(text));
-    return text ? JSON.parse(text) : null;
-  };
-  const done = (where, result) => {
-    if (where === "reload") location.reload();
-    else if (where === "secret") {
-      const box = find("#secret");
-      box.hidden = false;
-      const secret = result.secret ?? result.token;
-      find("code", box).textContent = secret;
-      find("button", box).dataset.copy = secret;
-      find("button", box).focus();
-    } else if (where) location.assign(where.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(result[name])));
-  };
-  const act = async (element, line, body) => {
-    const data = element.dataset;
-    try {
-      let text = data.text;
-      if (data.preview) text = `${text}\n\n${describe(await call(`DELETE ${data.preview}`))}`;
-      if (data.title && !await confirmed(data.title, text, data.type)) return;
-      done(data.done, await call(line, body));
-    } catch (error) { toast(error.message, true); }
-  };
-  const describe = (found) => Object.entries(found ?? {}).filter(([, each]) => typeof each !== "object").map(([name, each]) => `${name.replaceAll("_", " ")}: ${each}`).join("\n");
-  const fields = (form) => {
-    const found = {};
-    for (const input of all("[name]", form)) {
-      const text = input.value.trim();
-      if (input.type === "checkbox") found[input.name] = input.checked;
-      else if (input.type === "number" || input.dataset.number !== undefined) { if (text) found[input.name] = Number(text); }
-      else if (input.dataset.list !== undefined) { if (text) found[input.name] = text.split(input.dataset.list === "phrases" ? /\s*[,;]\s*/ : /[\s,]+/).filter(Boolean); }
-      else if (text !== "") found[input.name] = input.type === "password" ? input.value : text;
-    }
-    return found;
-  };
-  document.addEventListener("submit", (event) => {
-    const form = event.target;
-    if (!form.dataset.call) return;
-    event.preventDefault();
-    const body = fields(form);
-    const line = form.dataset.call.replace(/\{(\w+)\}/g, (_, name) => {
-      const text = encodeURIComponent(body[name]);
-      delete body[name];
-      return text;
-    });
-    act(form, line, body);
-  });
-  document.addEventListener("change", (event) => {
-    const data = event.target.dataset;
-    if (data.change) act(event.target, data.change, { [data.field]: event.target.value }).then(() => {});
-    if (data.all !== undefined) {
-      for (const box of all('input[name="client_ids"]', event.target.closest("form"))) box.checked = event.target.checked;
-    }
-    count(event.target.closest("form[data-bulk]"));
-  });
-  const chosen = (form) => all('input[name="client_ids"]:checked', form).map((box) => box.value);
-  const count = (form) => {
-    if (!form) return;
-    const bar = find(".bulk-actions", form);
-    bar.hidden = !chosen(form).length;
-    find("[data-count]", bar).textContent = number(chosen(form).length);
-  };
-  document.addEventListener("click", async (event) => {
-    const button = event.target.closest("button");
-    if (!button) return;
-    const data = button.dataset;
-    if (data.copy !== undefined) copy(data.copy);
-    else if (data.copyCurl !== undefined) {
-      copy(`curl -H "Authorization: Bearer $PERDURE_TOKEN" '${location.origin}${data.copyCurl.replaceAll("'", "'\\''")}'`);
-    } else if (data.call && button.type === "button") act(button, data.call, data.body ? JSON.parse(data.body) : undefined);
-    else if (data.bulkCall) {
-      const ids = chosen(button.form);
-      const what = `${data.verb} ${ids.length}`;
-      const shown = ids.slice(0, 12).join("\n") + (ids.length > 12 ? `\nand ${ids.length - 12} more` : "");
-      if (!await confirmed(`${data.verb[0].toUpperCase()}${data.verb.slice(1)} ${ids.length} ${ids.length === 1 ? "session" : "sessions"}?`, shown, what)) return;
-      try { await call(data.bulkCall, { client_ids: ids }); location.reload(); } catch (error) { toast(error.message, true); }
-    }
-  });
-  const copy = async (text) => {
-    try { await navigator.clipboard.writeText(text); toast("Copied"); } catch { toast(text); }
-  };
+  Object.assign(page, { csrf, place, reason });
 
   // Keys.
   const setTheme = () => {
@@ -365,7 +259,7 @@
   });
   let awaits = 0;
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), select, textarea, dialog")) return;
     const now = Date.now();
     if (now - awaits < 1500) {
       awaits = 0;
@@ -373,7 +267,11 @@
       if (link) { event.preventDefault(); location.assign(link.href); }
       return;
     }
-    const keys = { "/": () => find("#search")?.focus(), g: () => { awaits = now; }, p: () => pause?.click(), t: setTheme, "?": () => find("#keys").showModal() };
+    const keys = {
+      "/": () => find("#search")?.focus(), g: () => { awaits = now; }, p: () => pause?.click(), t: setTheme,
+      b: () => find(".bulk-actions:not([hidden]) button")?.focus(), "?": () => find("#keys").showModal(),
+      Escape: () => { const open = find("details.who[open]"); if (open) { open.open = false; find("summary", open).focus(); } },
+    };
     if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
   });
 })();

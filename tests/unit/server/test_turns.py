@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from perdure.server.administration import turns
-from perdure.server.administration.turns import Turns
+from perdure.server import turns
+from perdure.server.turns import Turns
 
 
 @pytest.fixture

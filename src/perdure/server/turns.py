@@ -16,7 +16,7 @@ STEP_NS: Final = 200_000
 PAUSE_NS: Final = 1_000_000
 """How long the loop is left alone between two steps, of whichever looks. Without it PUBACKs beside
 open pages came later (p99 8.5 ms, 5 to 6 with it), most likely because the commit thread waits for
-the interpreter, which a loop that only turns keeps for up to 5 ms (``sys.getswitchinterval``)."""
+the interpreter, which a loop that only turns kept for up to 5 ms; today ``process.SWITCH_S``."""
 
 
 @final
