@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 def unsettled(session: LiveSession) -> list[InboxEntry]:
     """What groups gave to a session, was dispatched, and is not settled."""
+    if not session.group_runs:
+        return []
     outbound = session.outbound
     acked_offset, settled = outbound.acked_offset, outbound.settled_offsets()
     return [

@@ -155,10 +155,14 @@ class SharedSubscriptions(GroupOwners):
             core.committer.batch.return_unseen(
                 session.client_id, core.database.last_offset, epoch=session.record.epoch
             )
-        # What waits with DUP may have been sent before a crash.
-        sent = {d.offset for d in session.outbound.inflight.values()}
-        sent.update(d.offset for d in session.outbound.pending if d.dup)
-        for entry in runs.unsettled(session):
+        unsettled = runs.unsettled(session)
+        sent: set[int] = set()
+        if unsettled:
+            # All that is in flight is looked at. What waits with DUP may have been sent before a
+            # crash.
+            sent.update(d.offset for d in session.outbound.inflight.values())
+            sent.update(d.offset for d in session.outbound.pending if d.dup)
+        for entry in unsettled:
             share = self.groups.get(entry.group_key)
             if share is None or entry.message is None:
                 continue
