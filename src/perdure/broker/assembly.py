@@ -19,6 +19,7 @@ from perdure.broker.connection.connect_handler import ConnectHandler
 from perdure.broker.connection.control_packets import ControlPackets
 from perdure.broker.connection.enhanced_auth import EnhancedAuth
 from perdure.broker.connection.inbound_frames import InboundFrames
+from perdure.broker.connection.newcomers import Newcomers
 from perdure.broker.connection.publish_refusals import PublishRefusals
 from perdure.broker.connection.refusal_log import RefusalLog
 from perdure.broker.connection.subscribe_handler import SubscribeHandler
@@ -184,6 +185,7 @@ def _wire_connections(
     services.inbound_frames = InboundFrames(
         config.limits.incomplete_bytes_max, services.scheduler, clock
     )
+    services.newcomers = Newcomers(config.limits.connect_bytes_max)
     enhanced_auth = EnhancedAuth(services, ban_enforcer=services.ban_enforcer)
     services.login_expiry = LoginExpiry(
         services, registry=services.registry, shared=services.shared_subscriptions

@@ -133,8 +133,9 @@ class Connection(EndingConnection):
         pipeline.arrived(received_us)
         parts.metrics.bytes_received += len(data)
         if self.inbound_gate.waits:
-            self._decoder.feed(data, 0)
-            self.inbound_gate.arrived()
+            if self._state != NEW or self._may_wait(len(data)):
+                self._decoder.feed(data, 0)
+                self.inbound_gate.arrived()
             return
         fan = self._fan
         if (
@@ -148,8 +149,9 @@ class Connection(EndingConnection):
                 or self._state == NEW
             )
         ) or (fan is not None and fan.waits(parts.turn_budget, pipeline.number)):
-            self._decoder.feed(data, 0)
-            self.go_on()
+            if self._state != NEW or self._may_wait(len(data)):
+                self._decoder.feed(data, 0)
+                self.go_on()
             return
         self._turn = pipeline.number
         self._slice(data)

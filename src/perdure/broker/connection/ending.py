@@ -23,9 +23,11 @@ from perdure.mqtt.reason_codes import (
     SERVER_UNAVAILABLE,
     UNSPECIFIED_ERROR,
 )
+from perdure.observe.instruments import add
 
 if TYPE_CHECKING:
     from perdure.broker.connection.inbound_gate import InboundGate
+    from perdure.broker.connection.newcomers import Newcomers
     from perdure.broker.connection.refusal_log import RefusalLog
     from perdure.broker.delivery.sender import Sender
     from perdure.broker.runtime.stream import ByteStream, PeerInfo
@@ -36,8 +38,9 @@ if TYPE_CHECKING:
 class EndingParts(SessionParts):
     """Who must know that a connection ends."""
 
-    __slots__ = ("refusal_log", "sessions")
+    __slots__ = ("newcomers", "refusal_log", "sessions")
 
+    newcomers: Newcomers
     refusal_log: RefusalLog
     sessions: SessionLifecycle
 
@@ -53,6 +56,7 @@ class EndingConnection(ClientConnection):
     Attributes:
         counted_protocol: label under which the connection was counted; empty = not counted.
         has_large_frame: it has room for a large packet, or waits for it.
+        unknown_bytes: what it has sent and waits since nobody knows it yet (``newcomers``).
         keep_alive: ends it when nothing comes.
         subscribe_bucket: its rate of SUBSCRIBEs and UNSUBSCRIBEs; None = no bound.
     """
@@ -64,6 +68,7 @@ class EndingConnection(ClientConnection):
         "has_large_frame",
         "keep_alive",
         "subscribe_bucket",
+        "unknown_bytes",
     )
 
     def __init__(
@@ -81,12 +86,14 @@ class EndingConnection(ClientConnection):
         self._stream: ByteStream = stream
         self.counted_protocol: str = ""
         self.has_large_frame: bool = False
+        self.unknown_bytes: int = 0
         self.subscribe_bucket: TokenBucket | None = None
         self.keep_alive: KeepAlive = KeepAlive(parts, self)
 
     def begin_opening(self) -> None:
         """The CONNECT is here: nothing else is processed until it is answered."""
         self._state = OPENING
+        self._is_known()
         self.inbound_gate.hold()
 
     def resume(self) -> None:
@@ -96,6 +103,22 @@ class EndingConnection(ClientConnection):
     def give_back_frame(self) -> None:
         """The large packet has come, or will not: others may have its room."""
         raise NotImplementedError
+
+    def _may_wait(self, size: int) -> bool:
+        """Keep bytes of a client that nobody knows yet; False if it was closed instead."""
+        parts = self._ending_parts
+        if parts.newcomers.take(size):
+            self.unknown_bytes += size
+            return True
+        add(parts.metrics.limit_refusals, ("limits.connect_bytes_max",))
+        self.give_up("too many bytes of clients wait that are not connected yet")
+        return False
+
+    def _is_known(self) -> None:
+        """What it has sent was looked at, or will not be."""
+        if self.unknown_bytes:
+            self._ending_parts.newcomers.give_back(self.unknown_bytes)
+            self.unknown_bytes = 0
 
     def count(self, protocol: int) -> None:
         """Count the connection, once its protocol version is known."""
@@ -212,6 +235,7 @@ class EndingConnection(ClientConnection):
         """Cut the connection without a word; whatever it holds may stay as it is."""
         self._state = CLOSED
         self.is_connected = False
+        self._is_known()
         self.inbound_gate.close()
         self._stream.abort()
 
@@ -220,6 +244,7 @@ class EndingConnection(ClientConnection):
         was_connected = self._state == CONNECTED
         self._state = CLOSED
         self.is_connected = False
+        self._is_known()
         self.inbound_gate.close()
         self.keep_alive.stop()
         parts = self._ending_parts

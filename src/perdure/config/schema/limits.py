@@ -31,6 +31,15 @@ class LimitsConfig(Section, frozen=True):
             ge=1 * MIB,
         ),
     ] = 16 * MIB
+    connect_bytes_max: Annotated[
+        int,
+        about(
+            "Bytes that wait for their turn, of all clients whose CONNECT is over 8 KiB and was "
+            "not looked at; who has no room is closed. 0 = no limit.",
+            unit="bytes",
+            ge=0,
+        ),
+    ] = 16 * MIB
     publish_rate: Annotated[
         int, about("Messages per second from one connection; 0 = no limit.", live=True, ge=0)
     ] = 0

@@ -376,6 +376,37 @@ def test_large_packets_of_many_clients_wait_for_room() -> None:
     assert parcels.taken_bytes == 0
 
 
+def test_large_connects_that_wait_have_room_in_all() -> None:
+    """Thousands of them came faster than they were handled: 600 MB."""
+    limits = LimitsConfig(connect_bytes_max=100_000)
+    sim = make_sim(config=Config(sys=QUIET, limits=limits))
+    clients = [Client(sim, f"c{number}") for number in range(4)]
+    newcomers, metrics = sim.live.services.newcomers, sim.live.services.metrics
+    will = Will("w", bytes(40_000))
+    for client in clients[:3]:
+        client.connect(will=will, wait=False)
+    small = Client(sim, "small")
+    small.connect(wait=False)
+    assert newcomers.taken_bytes <= 100_000
+    sim.run_for(100_000)
+    assert [client.is_lost for client in clients[:3]] == [False, False, True]
+    assert metrics.limit_refusals == {("limits.connect_bytes_max",): 1}
+    assert newcomers.taken_bytes == 0
+    assert not small.is_lost
+    assert clients[3].connect(will=will).reason == 0
+
+
+def test_what_waits_of_a_client_that_is_not_connected_has_no_room_when_it_is_gone() -> None:
+    sim = make_sim(config=Config(sys=QUIET))
+    client = Client(sim, "c")
+    client.open()
+    _send(client, encode(Connect(5, True, 0, "c", will=Will("w", bytes(60_000))), 5)[:50_000])
+    sim.run_for(1_000)
+    assert sim.live.services.newcomers.taken_bytes == 50_000
+    client.cut()
+    assert sim.live.services.newcomers.taken_bytes == 0
+
+
 def test_who_holds_room_and_sends_nothing_is_closed_for_who_waits() -> None:
     sim = make_sim(config=Config(sys=QUIET, limits=LimitsConfig(incomplete_bytes_max=1024 * 1024)))
     slow, other = _pair(sim)
