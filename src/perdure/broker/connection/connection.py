@@ -138,6 +138,7 @@ class Connection(EndingConnection):
                 self.inbound_gate.arrived()
             return
         fan = self._fan
+        is_new = self._state == NEW
         if (
             # An event loop reads on and on while its buffer is filled: one slice in a turn.
             len(data) > BULK_BYTES
@@ -146,10 +147,14 @@ class Connection(EndingConnection):
                 or parts.turn_budget.is_spent
                 or parts.turn_budget.rests()
                 or self._turn == pipeline.number
-                or self._state == NEW
+                or is_new
             )
-        ) or (fan is not None and fan.waits(parts.turn_budget, pipeline.number)):
-            if self._state != NEW or self._may_wait(len(data)):
+        ) or (
+            not parts.turn_budget.may_begin(pipeline.number)
+            if is_new
+            else fan is not None and fan.waits(parts.turn_budget, pipeline.number)
+        ):
+            if not is_new or self._may_wait(len(data)):
                 self._decoder.feed(data, 0)
                 self.go_on()
             return

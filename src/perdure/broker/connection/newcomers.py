@@ -2,7 +2,7 @@
 
 A CONNECT may have 128 KiB. Where many come that are that large, they come faster than they can be
 handled, and each waits as a whole. So all that wait have a room; who finds none is closed, and may
-come again. A CONNECT of usual size does not wait.
+come again. Of usual size a hundred thousand of them have room.
 """
 
 from __future__ import annotations

@@ -27,6 +27,10 @@ LEFTOVER_US: Final = 2_000
 BULK_BYTES: Final = 8 * 1024
 """What is longer than this joins the queue at once while there is one: thirty clients that flood
 would otherwise have thirty slices in one turn, beside those that are given out here."""
+BEGUN_MAX: Final = 16
+"""Clients whose first packet is processed in one turn, as it comes: a session that is opened takes
+as long as fifty messages, and a thousand clients may come back at once. The others join the
+queue."""
 SLICES_MAX: Final = 64
 """Slices in one turn, whatever the clock says."""
 STEPS_MAX: Final = 4
@@ -230,6 +234,8 @@ class TurnBudget:
     """
 
     __slots__ = (
+        "_begun",
+        "_begun_turn",
         "_clock",
         "_gates",
         "_is_scheduled",
@@ -249,6 +255,10 @@ class TurnBudget:
         self._clock: Clock = clock
         self._workers: deque[Worker] = deque()
         self._gates: dict[object, deque[Gate]] = {}
+        self._begun: int = 0
+        """Clients that have begun in a turn."""
+        self._begun_turn: int = -1
+        """Number of that turn."""
         self._is_scheduled: bool = False
         self.deliveries: int = 0
         """What the slices of a turn will cause, as far as their clients are known for it."""
@@ -273,6 +283,19 @@ class TurnBudget:
         """Call ``work_on`` in one of the next turns; who is in the queue must not come again."""
         self._workers.append(worker)
         self._schedule()
+
+    def may_begin(self, turn: int) -> bool:
+        """Whether the first packet of another client is processed in a turn; else it joins the
+        queue.
+
+        Args:
+            turn: its number.
+        """
+        if turn != self._begun_turn:
+            self._begun_turn = turn
+            self._begun = 0
+        self._begun += 1
+        return self._begun <= BEGUN_MAX
 
     def will_cause(self, deliveries: int, turn: int) -> None:
         """A slice was processed whose messages go to many.

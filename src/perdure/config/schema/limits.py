@@ -34,8 +34,8 @@ class LimitsConfig(Section, frozen=True):
     connect_bytes_max: Annotated[
         int,
         about(
-            "Bytes that wait for their turn, of all clients whose CONNECT is over 8 KiB and was "
-            "not looked at; who has no room is closed. 0 = no limit.",
+            "Bytes that wait for their turn, of all clients whose CONNECT was not looked at; who "
+            "has no room is closed. 0 = no limit.",
             unit="bytes",
             ge=0,
         ),

@@ -12,7 +12,7 @@ from perdure.broker.connection.subscribe_handler import FILTERS_PER_STEP, Subscr
 from perdure.broker.delivery.live_session import LiveSession
 from perdure.broker.dispatch.items import Item
 from perdure.broker.runtime.stream import PeerInfo
-from perdure.broker.runtime.turn_budget import SLICE, Allowance, TurnBudget
+from perdure.broker.runtime.turn_budget import BEGUN_MAX, SLICE, Allowance, TurnBudget
 from perdure.config.schema import Config, LimitsConfig, MqttConfig
 from perdure.limits import CONNECT_HEAD_BYTES
 from perdure.model import Message, Will
@@ -394,6 +394,19 @@ def test_large_connects_that_wait_have_room_in_all() -> None:
     assert newcomers.taken_bytes == 0
     assert not small.is_lost
     assert clients[3].connect(will=will).reason == 0
+
+
+def test_of_many_that_come_at_once_some_begin_in_each_turn(shifts: list[None]) -> None:
+    """A session that is opened takes a while; who is connected does not wait for a thousand."""
+    sim = make_sim()
+    clients = [Client(sim, f"c{number}") for number in range(3 * BEGUN_MAX)]
+    begun = len(shifts)
+    for client in clients:
+        client.connect(wait=False)
+    for client in clients:
+        assert client.take(Connack).reason == 0
+    assert len(shifts) - begun == 2 * BEGUN_MAX
+    assert sim.live.services.newcomers.taken_bytes == 0
 
 
 def test_what_waits_of_a_client_that_is_not_connected_has_no_room_when_it_is_gone() -> None:

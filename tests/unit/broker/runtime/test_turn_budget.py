@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from perdure.broker.runtime.turn_budget import (
+    BEGUN_MAX,
     DELIVERIES_MAX,
     FEW,
     FEWEST,
@@ -58,6 +59,13 @@ class Busy:
         self.hall.clock.advance_us(self.cost_us)
         self.left -= 1
         return self.left > 0
+
+
+def test_so_many_clients_begin_in_a_turn() -> None:
+    shifts = Hall().shifts
+    for turn in (0, 1):
+        begins = [shifts.may_begin(turn) for _ in range(BEGUN_MAX + 2)]
+        assert begins == [True] * BEGUN_MAX + [False] * 2
 
 
 def test_workers_take_turns() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.broker.connection.connection import Connection
+from perdure.broker.runtime.turn_budget import BEGUN_MAX
 from perdure.limits import SESSION_EXPIRY_NEVER_S
 from perdure.model import Will
 from perdure.mqtt.encode import encode
@@ -93,9 +94,9 @@ def test_who_comes_back_in_the_turn_in_which_it_went_finds_what_it_left() -> Non
 
 
 def test_clients_that_come_and_subscribe_together_share_two_writes() -> None:
-    """One for their sessions and one for their subscriptions, however many they are."""
+    """One for the sessions that begin in a turn, and one for their subscriptions."""
     sim = make_sim()
-    clients = [Client(sim, f"c{number}") for number in range(20)]
+    clients = [Client(sim, f"c{number}") for number in range(BEGUN_MAX)]
     before = sim.store.write_count
     for client in clients:
         client.connect(wait=False)
