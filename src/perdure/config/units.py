@@ -8,9 +8,12 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 import msgspec
+
+IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+IpNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 DURATIONS_US: Final[Mapping[str, int]] = {
     "us": 1,
@@ -34,6 +37,8 @@ SIZES: Final[Mapping[str, int]] = {
     "TiB": 2**40,
 }
 
+_MAPPED: Final = ipaddress.IPv6Network("::ffff:0:0/96")
+"""IPv4 addresses as IPv6 sockets show them (RFC 4291 section 2.5.5.2)."""
 _SIZES_BY_LOWER: Final = {name.lower(): factor for name, factor in SIZES.items()}
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)", re.ASCII)
 _DURATION = re.compile(rf"(?:{_DURATION_PART.pattern})+", re.ASCII)
@@ -193,6 +198,34 @@ def parse_address(text: str, *, default_port: int | None = None) -> Address:
 
 def _any(host: str) -> str:
     return "" if host == "*" else host
+
+
+def parse_ip(text: str) -> IpAddress:
+    """An IP address; IPv4 that is mapped into IPv6 as what it is.
+
+    Raises:
+        ValueError: it is none.
+    """
+    address = ipaddress.ip_address(text)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return address if mapped is None else mapped
+
+
+def parse_network(text: str) -> IpNetwork:
+    """An IP address or a network; IPv4 that is mapped into IPv6 as what it is.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    try:
+        network = ipaddress.ip_network(text.strip(), strict=False)
+    except ValueError:
+        raise ValueError(f"{text!r} is no address and no network") from None
+    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED):
+        return ipaddress.IPv4Network(
+            (int(network.network_address) & 0xFFFF_FFFF, network.prefixlen - _MAPPED.prefixlen)
+        )
+    return network
 
 
 def is_loopback(host: str) -> bool:

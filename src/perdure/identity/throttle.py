@@ -11,6 +11,7 @@ import ipaddress
 from typing import Final, final
 
 from perdure.admin.problems import Refused
+from perdure.config.units import parse_ip
 from perdure.identity.ledger import Ledger
 
 ADDRESS_FREE: Final = 5
@@ -97,12 +98,9 @@ def _name_key(name: str) -> str:
 def _address_key(address: str) -> str:
     """An address, of IPv6 the network that one machine has to itself."""
     try:
-        parsed = ipaddress.ip_address(address)
+        parsed = parse_ip(address)
     except ValueError:
         return f"address:{address[:100]}"
     if parsed.version == 6:
-        mapped = parsed.ipv4_mapped
-        if mapped is not None:
-            return f"address:{mapped}"
         return f"address:{ipaddress.ip_network((parsed, 64), strict=False)}"
     return f"address:{parsed}"

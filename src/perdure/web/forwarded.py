@@ -7,26 +7,23 @@ of a proxy of ours. Who is no such proxy is not asked.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import MutableMapping, Sequence
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, final
 
+from perdure.config.units import IpAddress, IpNetwork, parse_ip, parse_network
 from perdure.errors import ConfigError
 
 HEADER: Final = b"x-forwarded-for"
 
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-
-def networks_of(texts: Sequence[str]) -> tuple[Network, ...]:
+def networks_of(texts: Sequence[str]) -> tuple[IpNetwork, ...]:
     """The networks that ``http.proxies`` names.
 
     Raises:
         ConfigError: one is none.
     """
     try:
-        return tuple(ipaddress.ip_network(text.strip(), strict=False) for text in texts)
+        return tuple(map(parse_network, texts))
     except ValueError as error:
         raise ConfigError(
             f"{error}", path="http.proxies", hint="addresses or networks, such as 10.0.0.0/8"
@@ -59,11 +56,11 @@ class Forwarded:
             if not self._is_proxy(address):
                 return
 
-    def _is_proxy(self, address: Address | None) -> bool:
+    def _is_proxy(self, address: IpAddress | None) -> bool:
         return address is not None and any(address in network for network in self._networks)
 
 
-def address_of(text: str) -> Address | None:
+def address_of(text: str) -> IpAddress | None:
     """An address, with or without a port; None = it is none."""
     text = text.strip()
     if text.startswith("["):
@@ -71,8 +68,6 @@ def address_of(text: str) -> Address | None:
     elif text.count(":") == 1:
         text = text.partition(":")[0]
     try:
-        found = ipaddress.ip_address(text)
+        return parse_ip(text)
     except ValueError:
         return None
-    mapped = found.ipv4_mapped if found.version == 6 else None
-    return found if mapped is None else mapped

@@ -16,7 +16,6 @@ not somebody has taken it off the list.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, final
@@ -25,16 +24,12 @@ import msgspec
 
 from perdure.broker.auth.ban_seal import HINT, damage_of, is_seal, sealed
 from perdure.broker.auth.private_file import Identity, read_file, save_file
-from perdure.config.units import format_time, parse_time
+from perdure.config.units import IpNetwork, format_time, parse_ip, parse_network, parse_time
 from perdure.errors import ConfigError
 from perdure.limits import BAN_FILE_BYTES_MAX, BAN_REASON_MAX, BANS_MAX, UTF8_STRING_BYTES_MAX
 
 BanKind: TypeAlias = Literal["client_id", "username", "address"]
 KINDS: Final[tuple[BanKind, ...]] = ("client_id", "username", "address")
-
-_Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
-_MAPPED: Final = ipaddress.IPv6Network("::ffff:0:0/96")
-"""IPv4 addresses as IPv6 sockets show them (RFC 4291 section 2.5.5.2)."""
 
 
 @final
@@ -84,18 +79,11 @@ def make_ban(
     return Ban(found, value, reason, since_us, until_us)
 
 
-def _network(text: str) -> _Network:
+def _network(text: str) -> IpNetwork:
     try:
-        network = ipaddress.ip_network(text.strip(), strict=False)
-    except ValueError:
-        raise ConfigError(
-            f"{text!r} is no address and no network", hint="such as 203.0.113.7 or 2001:db8::/48"
-        ) from None
-    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED):
-        return ipaddress.IPv4Network(
-            (int(network.network_address) & 0xFFFF_FFFF, network.prefixlen - _MAPPED.prefixlen)
-        )
-    return network
+        return parse_network(text)
+    except ValueError as error:
+        raise ConfigError(f"{error}", hint="such as 203.0.113.7 or 2001:db8::/48") from None
 
 
 @final
@@ -194,11 +182,9 @@ class BanList:
 
     def _find_address(self, text: str, now_us: int) -> Ban | None:
         try:
-            address = ipaddress.ip_address(text)
+            address = parse_ip(text)
         except ValueError:
             return None  # a Unix socket, or no address at all
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
         number = int(address)
         for (version, length), bans in self._networks.items():
             if version == address.version:

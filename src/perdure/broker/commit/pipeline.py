@@ -26,7 +26,7 @@ from typing import Final, Protocol, final
 from perdure.broker.commit.admission import Admission, Paused
 from perdure.broker.commit.committer import Committer
 from perdure.broker.commit.cursors import CursorWriter
-from perdure.broker.commit.senders import Flushed, Senders
+from perdure.broker.commit.senders import LONG_US, Flushed, Senders
 from perdure.broker.commit.waiters import CommitListener
 from perdure.broker.dispatch.dispatcher import Dispatcher
 from perdure.broker.dispatch.items import (
@@ -59,10 +59,6 @@ SEARCH_TURNS: Final = 256
 
 MANY_SESSIONS: Final = 16
 """Sessions that one message goes to, before which it pays to ask whether the sync has finished."""
-
-LONG_US: Final = 2_000
-"""Time to write and hand out after which it pays, too: many disks have synced by then, and who
-waits for that would wait for another turn as long as this one."""
 
 
 @final

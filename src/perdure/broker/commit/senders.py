@@ -15,8 +15,9 @@ from typing import Final, final
 from perdure.broker.runtime.scheduler import Scheduler
 from perdure.clock import Clock
 
-SEND_US: Final = 2_000
-"""Time to send after which it pays to ask: many disks have synced by then."""
+LONG_US: Final = 2_000
+"""Time after which it pays to ask: many disks have synced by then, and who waits for that would
+wait for another turn as long as this one."""
 
 SENT_AT_ONCE: Final = 32
 """Connections that are written to between two looks at the clock: each is a system call."""
@@ -80,7 +81,7 @@ class Senders:
 
     def _send_some(self, waiting: list[Flushed]) -> int:
         """Write to all, or as long as it takes; returns to how many."""
-        ends_us = self._clock.monotonic_us() + SEND_US
+        ends_us = self._clock.monotonic_us() + LONG_US
         sent = 0
         for sender in waiting:
             sender.flush_turn()

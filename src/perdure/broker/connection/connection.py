@@ -154,6 +154,8 @@ class Connection(EndingConnection):
             if is_new
             else fan is not None and fan.waits(parts.turn_budget, pipeline.number)
         ):
+            if is_new:
+                self.foreign = foreign(data)
             if not is_new or self._may_wait(len(data)):
                 self._decoder.feed(data, 0)
                 self.go_on()
@@ -201,7 +203,7 @@ class Connection(EndingConnection):
         try:
             packets = decoder.feed(data, units)
             if self._state == NEW and decoder.failure is not None:
-                self.foreign = foreign(data)
+                self.foreign = self.foreign or foreign(data)
             self._process(packets)
         except Exception as error:  # noqa: BLE001 - the invariant of the module
             self.broke(error, "packet")

@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from perdure.broker.retention.dropping import make_durable, owed_to_group, visit_session
+from perdure.broker.retention.dropping import (
+    make_durable,
+    owed_pages,
+    owed_to_group,
+    visit_session,
+)
 from perdure.broker.retention.pipeline_holds import PipelineHolds
 from perdure.model import InboxEntry, Message, StoredSession
-from perdure.session.pending import DeliveryProgress, PendingMessages, without_payload
-from perdure.session.pending_pages import read_pages
-from perdure.session.subscriptions import SessionSubscriptions
+from perdure.session.pending import DeliveryProgress, without_payload
 from perdure.storage.contract import GenerationInfo
 
 if TYPE_CHECKING:
@@ -217,19 +220,10 @@ class DiskBudget:
         generation, and count those that its client will not get."""
         core = self._core
         record = stored.record
-        subscriptions = SessionSubscriptions(record.client_id, stored.subscriptions)
-        pending = PendingMessages(subscriptions, stored.cursor.serial)
         progress = DeliveryProgress(stored.cursor, record.cut_offset)
         lost = 0
-        pages = read_pages(
-            core.database,
-            subscriptions,
-            durable=True,
-            after=stored.cursor.offset,
-            until=info.until_offset - 1,
-        )
-        async for page in pages:
-            for each in pending.page(page.messages, page.entries):
+        async for page in owed_pages(core, stored, info):
+            for each in page:
                 if each.entry is not None:
                     continue  # it stays
                 assert each.message is not None

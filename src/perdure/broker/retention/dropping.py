@@ -7,7 +7,7 @@ all that was put into private streams is synced.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from perdure.errors import StorageUnavailable
@@ -74,8 +74,11 @@ async def make_durable(core: BrokerCore, failures: int) -> None:
         raise StorageUnavailable("the store failed while messages were carried over")
 
 
-async def is_owed(core: BrokerCore, stored: StoredSession, info: GenerationInfo) -> bool:
-    """Whether a session still needs a generation: for messages that are not in its private stream.
+async def owed_pages(
+    core: BrokerCore, stored: StoredSession, info: GenerationInfo
+) -> AsyncIterator[PendingMessages]:
+    """All that a session is owed up to the end of a generation, also from its private stream; a
+    page is to be read before the next one.
 
     Args:
         core: what every part stands on.
@@ -92,7 +95,19 @@ async def is_owed(core: BrokerCore, stored: StoredSession, info: GenerationInfo)
         until=info.until_offset - 1,
     )
     async for page in pages:
-        if any(each.entry is None for each in pending.page(page.messages, page.entries)):
+        yield pending.page(page.messages, page.entries)
+
+
+async def is_owed(core: BrokerCore, stored: StoredSession, info: GenerationInfo) -> bool:
+    """Whether a session still needs a generation: for messages that are not in its private stream.
+
+    Args:
+        core: what every part stands on.
+        stored: the session.
+        info: the generation.
+    """
+    async for page in owed_pages(core, stored, info):
+        if any(each.entry is None for each in page):
             return True
         await core.yield_to_loop()
     return False

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.broker.commit.committer import Committer
-from perdure.broker.commit.pipeline import LONG_US, MANY_SESSIONS, CommitPipeline
-from perdure.broker.commit.senders import SEND_US, SENT_AT_ONCE, Flushed
+from perdure.broker.commit.pipeline import MANY_SESSIONS, CommitPipeline
+from perdure.broker.commit.senders import LONG_US, SENT_AT_ONCE, Flushed
 from perdure.broker.commit.spacing import LINGER_US_MAX, LINGER_US_MIN
 from perdure.broker.commit.waiters import LEVEL_FSYNC, LEVEL_MEMORY, LEVEL_OS
 from perdure.broker.dispatch.dispatcher import Dispatcher
@@ -288,7 +288,7 @@ class Desk:
     def flush_long(self, count: int) -> None:
         """The same, each something of its own; it takes long."""
         for _ in range(count):
-            self.pipeline.flush_later(Written(self, SEND_US // SENT_AT_ONCE + 1))
+            self.pipeline.flush_later(Written(self, LONG_US // SENT_AT_ONCE + 1))
 
     def recover(self) -> None:
         self.store.heal()

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.broker.commit.senders import SEND_US, SENT_AT_ONCE, Flushed, Senders
+from perdure.broker.commit.senders import LONG_US, SENT_AT_ONCE, Flushed, Senders
 from tests.support.clock import VirtualClock
 
-SLOW_US = -(-SEND_US // SENT_AT_ONCE)
+SLOW_US = -(-LONG_US // SENT_AT_ONCE)
 
 
 class Polled:
@@ -116,7 +116,7 @@ def test_what_fails_meanwhile_leaves_the_others_for_the_next_turn() -> None:
 
 @given(
     counts=st.lists(st.integers(0, 4), max_size=4 * SENT_AT_ONCE),
-    took_us=st.sampled_from([0, SLOW_US, SEND_US]),
+    took_us=st.sampled_from([0, SLOW_US, LONG_US]),
     answers=st.lists(st.integers(0, 3), max_size=4),
     hears=st.booleans(),
 )

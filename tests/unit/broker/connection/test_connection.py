@@ -409,6 +409,19 @@ def test_of_many_that_come_at_once_some_begin_in_each_turn(shifts: list[None]) -
     assert sim.live.services.newcomers.taken_bytes == 0
 
 
+def test_who_speaks_another_protocol_is_told_so_also_if_it_had_to_wait() -> None:
+    sim = make_sim()
+    clients = [Client(sim, f"c{number}") for number in range(BEGUN_MAX + 1)]
+    for client in clients:
+        client.open()
+        _send(client, b"GET / HTTP/1.1\r\n\r\n")
+    sim.run_for(100_000)
+    assert all(client.is_lost for client in clients)
+    (row,) = sim.live.services.refusal_log.table.latest()
+    assert row.count == len(clients)
+    assert row.reason.startswith("HTTP on an MQTT listener")
+
+
 def test_what_waits_of_a_client_that_is_not_connected_has_no_room_when_it_is_gone() -> None:
     sim = make_sim(config=Config(sys=QUIET))
     client = Client(sim, "c")
