@@ -292,6 +292,9 @@ class VirtualScheduler:
         self._finish(blocked)
         return True
 
+    def turn_ended(self) -> None:
+        """Virtual loops collect as Python does."""
+
     def gate(self) -> VirtualGate:
         """A closed gate."""
         return VirtualGate(self)

@@ -24,14 +24,12 @@ from perdure.errors import PerdureError
 from perdure.mqtt.reason_codes import SERVER_SHUTTING_DOWN
 from perdure.net.listener import Listener
 from perdure.observe.logs import get_logger
+from perdure.server import collector
 from perdure.server.listeners import open_listeners
-from perdure.server.process import settle_collector
 from perdure.server.signals import Signals
 from perdure.server.systemd import Notifier
 
 log = get_logger("server")
-
-"""Reason code of the DISCONNECT that the drain sends (MQTT 5.0 section 3.14.2.1)."""
 
 DRAIN_TIMEOUT_S: Final = 30.0
 """Time for clients to take their leave; service managers kill after 90 s by default."""
@@ -180,7 +178,7 @@ class Lifecycle:
             tasks = [group.create_task(job(), name=name) for name, job in self._jobs.items()]
             if self._notifier.watchdog_interval_s:
                 tasks.append(group.create_task(self._keep_watchdog(), name="watchdog"))
-            settle_collector()
+            collector.settle()
             self.phase = "serving"
             for part in self._started:
                 if isinstance(part, Settling):

@@ -1,10 +1,9 @@
-"""The process around the broker: its event loop, its garbage collector, its descriptors."""
+"""The process around the broker: its event loop, its allocator, its descriptors."""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
-import gc
 import resource
 import sys
 from collections.abc import Callable, Coroutine
@@ -17,12 +16,6 @@ LoopChoice: TypeAlias = Literal["auto", "uvloop", "asyncio"]
 _M_MMAP_THRESHOLD: Final = -3
 MMAP_BYTES: Final = 512 * 1024
 """Buffers from this size on are mapped by themselves; a read of a socket is less."""
-
-GC_THRESHOLDS: Final = (50_000, 2, 2_500)
-"""Allocations between collections: messages hold no cycles, so collecting rarely costs nothing
-and saves about 8 % of the broker's time under load. What survives the first one is looked at after
-two more: whatever was in the making then is walked in one go, and after fifty of them a fleet that
-connected was, for 0.87 s in which nobody was served. Each survivor is walked once all the same."""
 
 SWITCH_S: Final = 0.0005
 """How long a thread waits for the GIL before it asks for it. With Python's own 5 ms the end of a
@@ -53,13 +46,6 @@ def run(main: Coroutine[Any, Any, T], *, loop: LoopChoice = "auto") -> T:
     """Run ``main`` to its end on a fresh event loop."""
     with asyncio.Runner(loop_factory=loop_factory(loop)) as runner:
         return runner.run(main)
-
-
-def settle_collector() -> None:
-    """Take what the start allocated out of the collector's sight; call once, after the start."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def settle_allocator() -> None:

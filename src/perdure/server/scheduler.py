@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine, Generator
 from queue import SimpleQueue
 from typing import Any, Final, TypeAlias, final
 
+from perdure.server.collector import Collector
+
 _Done: TypeAlias = Callable[[BaseException | None], None]
 _Commit: TypeAlias = tuple[Callable[[], None], _Done]
 
@@ -55,6 +57,7 @@ class LoopScheduler:
         failed: called with the error of a task that failed; it should stop the broker.
         begin_s_max: how long ``run_blocking`` may wait for the commit thread to begin.
         poll_s_max: how long ``poll_finished`` may wait for it to say that it has finished.
+        collector: of this process.
 
     Attributes:
         is_resting: the loop's thread stands still until the commit thread rings, or its time is up.
@@ -67,8 +70,10 @@ class LoopScheduler:
         *,
         begin_s_max: float = BEGIN_S_MAX,
         poll_s_max: float = POLL_S_MAX,
+        collector: Collector | None = None,
     ) -> None:
         self._loop = loop
+        self._collector = collector or Collector()
         self._failed = failed
         self._begin_s_max = begin_s_max
         self._poll_s_max = poll_s_max
@@ -168,6 +173,10 @@ class LoopScheduler:
             self._polls_skipped = 0
         self._hear()
         return True
+
+    def turn_ended(self) -> None:
+        """Collect garbage, if there is enough to look through."""
+        self._collector.turn_ended()
 
     def gate(self) -> LoopGate:
         """A closed gate."""

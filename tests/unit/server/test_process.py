@@ -1,10 +1,9 @@
-"""Loop choice, collector and descriptors."""
+"""Loop choice and descriptors."""
 
 from __future__ import annotations
 
 import asyncio
 import builtins
-import gc
 import resource
 import sys
 from typing import Any
@@ -13,12 +12,10 @@ import pytest
 import uvloop
 
 from perdure.server.process import (
-    GC_THRESHOLDS,
     SWITCH_S,
     loop_factory,
     raise_open_files,
     run,
-    settle_collector,
     settle_threads,
 )
 
@@ -49,29 +46,6 @@ def test_uvloop_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loop_factory() is asyncio.SelectorEventLoop
     with pytest.raises(ImportError):
         loop_factory("uvloop")
-
-
-def test_settling_the_collector() -> None:
-    settle_collector()
-    assert gc.get_freeze_count() > 0
-    assert gc.get_threshold() == GC_THRESHOLDS
-
-
-def test_what_has_survived_once_is_looked_at_before_there_is_much_of_it() -> None:
-    walked: list[int] = []
-
-    def note(phase: str, info: dict[str, int]) -> None:
-        if phase == "start" and info["generation"] == 1:
-            walked.append(len(gc.get_objects(generation=1)))
-
-    settle_collector()
-    gc.callbacks.append(note)
-    try:
-        kept = [[each] for each in range(8 * GC_THRESHOLDS[0])]
-        walked.append(len(gc.get_objects(generation=1)))
-    finally:
-        gc.callbacks.remove(note)
-    assert max(walked) < 4 * GC_THRESHOLDS[0] < len(kept)
 
 
 def test_open_files_are_raised_to_the_hard_limit() -> None:

@@ -242,6 +242,7 @@ class CommitPipeline(CommitListener):
             self.turn_budget.handed_out(count, dispatcher.work, elapsed_us)
             dispatcher.work = 0
         self._admit()
+        self._scheduler.turn_ended()
         self._linger()
 
     def _admit(self) -> None:

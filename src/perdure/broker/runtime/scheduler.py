@@ -71,6 +71,10 @@ class Scheduler(Protocol):
         """
         ...
 
+    def turn_ended(self) -> None:
+        """A turn of the broker has ended: what its process has to do now and then, it does now."""
+        ...
+
     def gate(self) -> Gate:
         """A closed gate."""
         ...

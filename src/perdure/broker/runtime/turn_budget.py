@@ -27,7 +27,7 @@ LEFTOVER_US: Final = 2_000
 BULK_BYTES: Final = 8 * 1024
 """What is longer than this joins the queue at once while there is one: thirty clients that flood
 would otherwise have thirty slices in one turn, beside those that are given out here."""
-BEGUN_MAX: Final = 16
+BEGUN_MAX: Final = 8
 """Clients whose first packet is processed in one turn, as it comes: a session that is opened takes
 as long as fifty messages, and a thousand clients may come back at once. The others join the
 queue."""

@@ -244,6 +244,8 @@ class SharedSubscriptions(GroupOwners):
                 group.give_back(entry)
             if len(entries) < RECLAIM_PAGE:
                 break
+            if not ends:
+                await core.turn_budget.step(self)
         if ends:
             for key in keys:
                 group = self.groups.get(key)
@@ -270,8 +272,12 @@ class SharedSubscriptions(GroupOwners):
                 await self._reclaim_of(client_id)
 
     async def _reclaim_of(self, client_id: str) -> None:
-        """Take back what a session holds of its groups, if nobody has it."""
+        """Take back what a session holds of its groups, if nobody has it.
+
+        One session in a turn of the loop: many members may have gone at once.
+        """
         core = self._core
+        await core.turn_budget.step(self)
         await core.until_writable()
         await self._registry.acquire(client_id)
         try:

@@ -69,6 +69,7 @@ class ChosenScheduler:
         )
         self.choices: deque[int] = deque()
         self.rests_us: list[int] = []
+        self.turns_ended = 0
         self.polls = True
         self._count = 0
         self._on_loop = False
@@ -104,6 +105,9 @@ class ChosenScheduler:
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]
     ) -> None:
         self.works.append((work, done))
+
+    def turn_ended(self) -> None:
+        self.turns_ended += 1
 
     def poll_finished(self) -> bool:
         assert self._on_loop, "in what somebody else does"
@@ -380,6 +384,25 @@ def test_a_sync_in_a_rest_is_answered_before_the_rest_is_over() -> None:
     desk.scheduler.poll()  # nothing in this turn waits for a timer
     assert desk.store.write_count == 2
     assert desk.scheduler.works
+
+
+def test_a_turn_has_ended_before_the_loop_rests() -> None:
+    """What its process does then is done while a sync runs, not when it has."""
+    desk = resting_desk(1)
+    ended_when_resting: list[int] = []
+    rest = desk.scheduler.linger
+
+    def linger(delay_us: int, callback: Callable[[], None]) -> bool:
+        ended_when_resting.append(desk.scheduler.turns_ended)
+        return rest(delay_us, callback)
+
+    before = desk.scheduler.turns_ended
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(desk.scheduler, "linger", linger)
+        desk.publish()
+        desk.scheduler.poll()
+    assert ended_when_resting
+    assert set(ended_when_resting) == {before + 1}
 
 
 def test_a_sync_that_fails_in_a_rest_leaves_nobody_waiting() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.model import InboxEntry
+from perdure.broker.runtime.turn_budget import TurnBudget
+from perdure.model import InboxEntry, StoredSession
 from perdure.mqtt.encode import properties_from_forward
 from perdure.mqtt.packets import PUBCOMP, PUBREC, Ack, Publish
 from tests.unit.broker.harness import Client, make_sim
@@ -239,3 +240,29 @@ def test_what_an_offline_member_holds_is_taken_back_when_the_store_takes_writes_
     committer.writable = True
     sim.run_for(3_000_000)
     assert taken_back() == bodies
+
+
+def test_of_many_offline_members_one_is_looked_at_in_a_turn() -> None:
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    silent = [connect_member(sim, f"m{number}", acks=False) for number in range(20)]
+    bodies = send_numbers(publisher, 60)
+    for member in silent:
+        member.cut()
+    shared, turns = sim.live.services.shared_subscriptions, sim.live.services.turn_budget
+    take_back, run, looked_at = shared.reclaim, turns._run, [0]
+
+    def turn(budget: TurnBudget) -> None:
+        looked_at.append(0)
+        run()
+
+    async def counted(self: object, stored: StoredSession, *, ends: bool) -> None:
+        looked_at[-1] += 1
+        await take_back(stored, ends=ends)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TurnBudget, "_run", turn)
+        patch.setattr(type(shared), "reclaim", counted)
+        assert payloads_of(connect_member(sim, "other")) == bodies
+    assert sum(looked_at) == len(silent)
+    assert max(looked_at) == 1

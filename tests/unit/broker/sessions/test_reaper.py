@@ -1,0 +1,42 @@
+"""What is due at one instant does not keep everybody else waiting."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.broker.core import BrokerCore
+from perdure.broker.sessions.reaper import DUE_PAGE, Reaper
+from perdure.model import Will
+from tests.unit.broker.harness import Client, make_sim
+
+
+@pytest.mark.parametrize("has_will", [True, False], ids=["wills", "expiries"])
+def test_what_is_due_at_once_is_handled_some_in_each_turn(has_will: bool) -> None:
+    sim = make_sim()
+    count = 3 * DUE_PAGE + 1
+    will = Will("due", b"x", 0, delay_s=10) if has_will else None
+    for number in range(count):
+        client = Client(sim, f"c{number}")
+        client.connect(expiry_s=600 if has_will else 10, will=will)
+        client.cut()
+    sim.kill()
+    sim.run_for(100_000_000)
+    handled = [0]
+    yields, handle = BrokerCore.yield_to_loop, Reaper._handle
+
+    async def turn(core: BrokerCore) -> None:
+        if handled[-1]:
+            handled.append(0)
+        await yields(core)
+
+    async def counted(reaper: Reaper, client_id: str) -> None:
+        handled[-1] += 1
+        await handle(reaper, client_id)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BrokerCore, "yield_to_loop", turn)
+        patch.setattr(Reaper, "_handle", counted)
+        sim.start()
+        sim.run_for(60_000_000)
+    assert handled == [DUE_PAGE] * 3 + [1, 0]
+    assert sim.live.services.metrics.sessions_offline == (count if has_will else 0)
