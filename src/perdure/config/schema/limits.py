@@ -39,7 +39,7 @@ class LimitsConfig(Section, frozen=True):
             unit="bytes",
             ge=0,
         ),
-    ] = 16 * MIB
+    ] = 8 * MIB
     publish_rate: Annotated[
         int, about("Messages per second from one connection; 0 = no limit.", live=True, ge=0)
     ] = 0
@@ -116,7 +116,7 @@ class LimitsConfig(Section, frozen=True):
             live=True,
             ge=0,
         ),
-    ] = 16 * 1024 * 1024
+    ] = 8 * MIB
     subscriptions_max: Annotated[
         int,
         about(
