@@ -27,6 +27,7 @@ from perdure.broker.auth.bans import BanList
 from perdure.broker.auth.control import AccessFiles, read_files
 from perdure.broker.auth.guard import LoginGuard
 from perdure.clock import SystemClock
+from perdure.config import plugged
 from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema import Config, Listener
 from perdure.config.validate import enabled_listeners
@@ -140,6 +141,8 @@ def look(config: Config, *, ports: bool) -> Preflight:
         _backups(config)
     with _told(findings, "storage.backend"):
         _make_driver(config)
+    with _told(findings, "registry.url"):
+        _registry(config)
     with _told(findings, "auth.password_file"):
         users = read_files(msgspec.structs.replace(config.auth, acl_file=""))
     for name in names_in_use(config):
@@ -344,6 +347,18 @@ def _make_driver(config: Config) -> None:
     """The driver of a server is installed, and its URL is one."""
     if config.storage.traits.is_server:
         make_driver(config.storage, "preflight")
+
+
+def _registry(config: Config) -> None:
+    """The driver of Redis is installed, and the URL is one."""
+    if config.registry.url:
+        parse_url = plugged.load(
+            "perdure.storage.redis.url:parse_url",
+            setting="registry.url",
+            what="the registry",
+            extra="redis",
+        )
+        parse_url(config.registry.url)
 
 
 def _make_method(name: str, config: Config) -> None:

@@ -25,6 +25,7 @@ from perdure.config.schema import (
     PipelineConfig,
     PostgresConfig,
     RedisConfig,
+    RegistryConfig,
     ReplayConfig,
     RetentionConfig,
     StorageConfig,
@@ -129,6 +130,14 @@ def test_a_url_of_no_postgres(made: Callable[..., Config]) -> None:
     storage = StorageConfig(backend="postgres", postgres=PostgresConfig(url="foo"))
     problems, _ = told(made(storage=storage))
     assert problems == ["storage.postgres.url: is no URL of PostgreSQL"]
+
+
+@pytest.mark.parametrize("url", ["x", "http://127.0.0.1", "redis://127.0.0.1:x"])
+def test_a_registry_that_is_at_no_url(made: Callable[..., Config], url: str) -> None:
+    pytest.importorskip("hiredis")
+    problems, _ = told(made(registry=RegistryConfig(url=url)))
+    assert len(problems) == 1
+    assert problems[0].startswith("registry.url: the Redis URL cannot be used: ")
 
 
 def test_a_key_that_belongs_to_another_certificate(

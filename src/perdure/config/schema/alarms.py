@@ -94,7 +94,11 @@ class AlarmsConfig(Section, frozen=True):
         ),
     ] = 1
     webhook_url: Annotated[
-        str, about("Where each change is sent by POST, `https://` or `http://`; empty = nowhere.")
+        str,
+        about(
+            "Where each change is sent by POST, `https://` or `http://`; empty = nowhere.",
+            secret=True,
+        ),
     ] = ""
     webhook_secret_file: Annotated[
         str,

@@ -15,7 +15,8 @@ class RegistryConfig(Section, frozen=True):
     url: Annotated[
         str,
         about(
-            "Redis where this broker's clients and their subscriptions are mirrored; empty = off."
+            "Redis where this broker's clients and their subscriptions are mirrored; empty = off.",
+            secret=True,
         ),
     ] = ""
     partitions: Annotated[

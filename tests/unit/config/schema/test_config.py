@@ -49,3 +49,19 @@ def test_every_setting_describes_itself(setting: object) -> None:
         assert name.endswith(f"_{setting.unit}")
     if setting.choices:
         assert setting.default in setting.choices
+
+
+OPEN_URLS = {
+    "auth.jwt.jwks_url",  # public keys
+    "auth.http.url",  # what lets us in is in `header_file`
+    "auth.http.acl_url",
+    "auth.ldap.url",  # has no login
+    "auth.ocsp.url",
+    "pipeline.log.url",  # its token is in `token_file`
+}
+
+
+def test_a_url_that_may_hold_a_login_is_shown_to_nobody() -> None:
+    urls = {each.path: each.secret for each in settings(Config) if each.path.endswith("url")}
+    assert OPEN_URLS < set(urls)
+    assert {path for path, secret in urls.items() if not secret} == OPEN_URLS
