@@ -480,7 +480,7 @@ def test_what_is_dropped_after_the_plan_is_passed_over_where_loss_is(
         ]
 
     if (word, whole) != ("skip", "off"):
-        with pytest.raises(StorageUnavailable, match="generation 1 of .* was dropped"):
+        with pytest.raises(StorageUnavailable, match=r"generation 1 of .* was dropped"):
             found()
         return
     assert sorted(found()) == [message.offset for message in written[len(TOPICS) :]]
