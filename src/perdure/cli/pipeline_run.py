@@ -278,7 +278,8 @@ class PipelineJobs:
     def _executed(self, options: ReadOptions, task: WriteTask) -> Iterable[Written]:
         """Run the tasks of a round: what they need was reached."""
         self._state.reached("archive")
-        return self._execute(options, task)
+        written: Iterable[Written] = self._execute(options, task)
+        return written
 
     @property
     def _state(self) -> RunState:

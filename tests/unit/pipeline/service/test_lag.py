@@ -12,6 +12,7 @@ pytest.importorskip("pyarrow")
 from perdure.errors import StorageUnavailable
 from perdure.pipeline.cursor import CursorKeeper
 from perdure.pipeline.log_index import opened
+from perdure.pipeline.log_source import read
 from perdure.pipeline.offsets import position
 from perdure.pipeline.options import ReadOptions, parse_options
 from perdure.pipeline.service import lag
@@ -41,7 +42,7 @@ def test_it_grows_from_the_last_position_and_reads_nothing_twice(
     database: RocksDatabase, options: ReadOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = append(database, ["t/1"] * 10, at=START)
-    read, counted = lag.read, []
+    counted: list[int] = []
 
     def counting(*given: Any) -> Iterator[Any]:
         for batch in read(*given):
@@ -101,7 +102,6 @@ def test_what_could_not_be_read_leaves_what_is_known(
     watch, state = LagWatch(options), RunState()
     watch.look(state)
     append(database, ["t/1"] * 3, at=START + SECOND)
-    read = lag.read
 
     def cut(*given: Any) -> Iterator[Any]:
         yield from read(*given)

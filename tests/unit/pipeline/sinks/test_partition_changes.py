@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -114,7 +115,7 @@ def test_a_field_of_payloads_may_divide_and_sort_and_keeps_its_type(tmp_path: Pa
     """The first round after it was there ended with a KeyError, and so did each that followed; and
     a fraction in a column that had divided the table once ended all rounds."""
     database = open_log(tmp_path / "db")
-    ways = [
+    ways: list[dict[str, Any]] = [
         {"partition": parse_partition(["bucket(4, a)"]), "sort": parse_sort(["a"])},
         {"partition": parse_partition(["a"])},
         {},
