@@ -161,7 +161,7 @@ def remade(
         grows=False,
         decodes=decodes,
     )
-    with pq.ParquetFile(store.opened(path)) as file:
+    with store.reading(path), pq.ParquetFile(store.opened(path)) as file:
         for batch in file.iter_batches(BATCH_ROWS):
             writer.write(batch)
     return [written.file for written in writer.close()]

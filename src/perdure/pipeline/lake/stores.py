@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from perdure.errors import ConfigError, StorageUnavailable
+from perdure.errors import ConfigError, StorageCorrupt, StorageUnavailable
 from perdure.files import AS_UMASK_SAYS, replace_file, sync_file
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -116,6 +116,30 @@ class Store(msgspec.Struct, frozen=True):
         except ValueError as error:
             raise ConfigError(
                 self.redact(f"{place}: {error}"), path="pipeline.tables.properties"
+            ) from None
+
+    @contextlib.contextmanager
+    def reading(self, path: str) -> Iterator[None]:
+        """Name what is wrong with a Parquet file while it is read; one that is not there stays so.
+
+        Raises:
+            StorageCorrupt: it is not what was written.
+            StorageUnavailable: its store cannot be reached.
+        """
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError) as error:
+            is_parquet = type(error).__name__ == "ArrowInvalid"
+            if isinstance(error, ValueError) and not is_parquet:
+                raise
+            # What decodes pages raises errors of the system without a number.
+            if not is_parquet and (scheme_of(path) or error.errno is not None):
+                raise StorageUnavailable(self.redact(f"{path}: {error}")) from None
+            raise StorageCorrupt(
+                f"{path} is damaged: {str(error).partition(chr(10))[0]}",
+                hint="bring the file back from a copy of the archive",
             ) from None
 
     def opened(self, path: str | Path) -> Any:
