@@ -130,17 +130,15 @@ class Store(msgspec.Struct, frozen=True):
             yield
         except FileNotFoundError:
             raise
-        except (OSError, ValueError) as error:
-            is_parquet = type(error).__name__ == "ArrowInvalid"
-            if isinstance(error, ValueError) and not is_parquet:
-                raise
+        except OSError as error:
             # What decodes pages raises errors of the system without a number.
-            if not is_parquet and (scheme_of(path) or error.errno is not None):
+            if scheme_of(path) or error.errno is not None:
                 raise StorageUnavailable(self.redact(f"{path}: {error}")) from None
-            raise StorageCorrupt(
-                f"{path} is damaged: {str(error).partition(chr(10))[0]}",
-                hint="bring the file back from a copy of the archive",
-            ) from None
+            raise _damaged(path, error) from None
+        except ValueError as error:
+            if type(error).__name__ != "ArrowInvalid":
+                raise
+            raise _damaged(path, error) from None
 
     def opened(self, path: str | Path) -> Any:
         """A file to read, as pyarrow takes it."""
@@ -233,6 +231,13 @@ class Store(msgspec.Struct, frozen=True):
         for info in sorted(found, key=lambda info: info.path):
             if info.type == fs.FileType.File:
                 yield Entry(f"{head}://{info.path}", info.size, (info.mtime_ns or 0) // 1_000)
+
+
+def _damaged(path: str, error: Exception) -> StorageCorrupt:
+    return StorageCorrupt(
+        f"{path} is damaged: {str(error).partition(chr(10))[0]}",
+        hint="bring the file back from a copy of the archive",
+    )
 
 
 LOCAL: Final = Store()
