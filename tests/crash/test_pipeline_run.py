@@ -105,10 +105,10 @@ def test_one_works_and_the_other_takes_over(database: RocksDatabase, tmp_path: P
         written += append(database, ["t/2"] * 50, at=START + 2 * SECOND)
         wait_for(lambda: two.metrics().get("perdure_pipeline_rows_total") == 650, two)
         assert two.works()
-        name = 'perdure_pipeline_job_runs_total{job="maintain"}'
+        name = 'perdure_pipeline_job_runs_total{pipeline_job="maintain"}'
         wait_for(lambda: two.metrics().get(name, 0) >= 1, two)
         for job in ("learn", "stats"):
-            name = f'perdure_pipeline_job_runs_total{{job="{job}"}}'
+            name = f'perdure_pipeline_job_runs_total{{pipeline_job="{job}"}}'
             before = two.metrics().get(name, 0)
             wait_for(lambda: two.metrics().get(name, 0) > before + 1, two)  # noqa: B023
         told = json.loads((tmp_path / "stats.json").read_text())

@@ -25,6 +25,7 @@ _COLUMNS = (
     Column("failures", right=True),
     Column("succeeded_at", time=True),
     Column("due_at", time=True),
+    Column("unreachable_since", time=True),
     Column("last_error", prose=True),
 )
 

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast, final
 
@@ -37,6 +37,7 @@ from perdure.observe.log_writer import LogWriter
 from perdure.server.systemd import Notifier
 
 if TYPE_CHECKING:
+    from perdure.pipeline.jobs.archive_files import WriteTask, Written
     from perdure.pipeline.jobs.archive_runs import ArchivePlan
     from perdure.pipeline.options import ReadOptions
     from perdure.pipeline.service.lease import Lease
@@ -114,6 +115,7 @@ def _serve(
         clock=clock,
         stop=stop,
         log=log,
+        look=jobs.look,
         report=RunKeeper(planned.options, settings.archive.name, planned.lake.place, warn=_warn),
     )
     jobs.bind(lease, supervisor, rounds)
@@ -141,6 +143,7 @@ class PipelineJobs:
     ) -> None:
         from perdure.pipeline.cursor import CursorKeeper
         from perdure.pipeline.jobs.archive_runs import ArchiveRuns
+        from perdure.pipeline.service.lag import LagWatch
 
         self._log, self._planned, self._stop = log, planned, stop
         self._settings = log.pipeline
@@ -148,12 +151,13 @@ class PipelineJobs:
         self._rounds: int | None = None
         name = self._settings.archive.name
         keeper = CursorKeeper(planned.options, name, planned.lake.place, warn=_warn)
+        self._execute = execute
+        self._lag = LagWatch(planned.options, keeper.told)
         self._runs = ArchiveRuns(
             planned,
-            execute=execute,
+            execute=self._executed,
             on_position=keeper,
             on_away=self._away,
-            on_wait=self._waiting,
             wait=stop.wait,
             guard=self._check,
         )
@@ -180,7 +184,9 @@ class PipelineJobs:
             log.warning("pipeline.messages_dropped", gap=str(done.gap))
         if done.rows:
             log.info("pipeline.archived", rows=done.rows, files=done.files)
-        self._look(state, done.position.offset)
+        state.offset = done.position.offset
+        with contextlib.suppress(StorageError):  # the round has ended well all the same
+            self.look(state)
         self._count()
         return not done.is_last
 
@@ -252,27 +258,28 @@ class PipelineJobs:
             raise StorageUnavailable(f"{target}: {error.strerror or error}") from error
         log.info("pipeline.written", job=job, file=file)
 
-    def _look(self, state: RunState, offset: int) -> None:
-        """How far the archive, which has the log up to an offset, is behind now."""
-        from perdure.pipeline.service.lag import lag_of
+    def look(self, state: RunState) -> None:
+        """Say in a state how far the archive is behind now.
 
-        state.offset = offset
-        lag = lag_of(self._planned.options, offset)
-        state.behind_us, state.behind_messages = lag.behind_us, lag.messages
-        state.behind_is_bound = lag.is_bound
+        Raises:
+            StorageError: the log cannot be read.
+        """
+        self._lag.look(state)
 
     def _away(self, error: Exception) -> None:
         """Catalog, store or log are away: tell it."""
         log.warning("pipeline.waiting", reason=str(error))
-        self._state.wait("archive", str(error))
-
-    def _waiting(self) -> None:
-        """Tell how far we fall behind meanwhile."""
-        if self._state.offset:
-            with contextlib.suppress(StorageError):  # it may be the log that is away
-                self._look(self._state, self._state.offset)
+        self._state.wait("archive", SystemClock().now_us(), str(error))
+        with contextlib.suppress(StorageError):  # it may be the log that is away
+            self.look(self._state)
         assert self._supervisor is not None
         self._supervisor.keep()
+
+    def _executed(self, options: ReadOptions, task: WriteTask) -> Iterable[Written]:
+        """Run the tasks of a round: what they need was reached."""
+        self._state.reached("archive")
+        written: Iterable[Written] = self._execute(options, task)
+        return written
 
     @property
     def _state(self) -> RunState:

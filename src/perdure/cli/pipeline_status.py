@@ -33,6 +33,7 @@ _JOB_COLUMNS = (
     Column("failures", right=True),
     Column("succeeded_at"),
     Column("seconds", right=True),
+    Column("unreachable_since"),
     Column("last_error"),
 )
 
@@ -151,10 +152,15 @@ def _job_row(name: str, job: JobState) -> dict[str, Any]:
         "job": name,
         "runs": job.runs,
         "failures": job.failures,
-        "succeeded_at": format_time(job.succeeded_at_us) if job.succeeded_at_us else None,
+        "succeeded_at": _moment(job.succeeded_at_us),
         "seconds": round(job.seconds, 1),
+        "unreachable_since": _moment(job.unreachable_since_us),
         "last_error": job.last_error,
     }
+
+
+def _moment(time_us: int) -> str | None:
+    return format_time(time_us) if time_us else None
 
 
 def _gaps(place: Path) -> int | None:

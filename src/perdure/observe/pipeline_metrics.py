@@ -10,8 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 _PREFIX: Final = "perdure_pipeline_"
 _GAUGES: Final = {
-    "behind_seconds": "From what the archive has to the end of the log; -1 = not known.",
-    "behind_messages": "Messages of the log that the archive has not; -1 = not known.",
+    "behind_seconds": "From what the archive has to the end of the log; -1 = not looked at yet.",
+    "behind_messages": "Messages of the log that the archive has not; -1 = not looked at yet.",
     "lease_held": "1 = this process works on the archive, 0 = it stands by.",
 }
 _COUNTERS: Final = {
@@ -25,9 +25,14 @@ _OF_JOBS: Final = {
     "job_failures": "Runs that ended with an error.",
 }
 _GAUGES_OF_JOBS: Final = {
+    "job_unreachable": "1 = it waits for a catalog, a store or a log that cannot be reached.",
     "job_succeeded_timestamp_seconds": "When a job last ended well; 0 = never.",
     "job_duration_seconds": "How long the last run took.",
 }
+
+
+_JOB: Final = "pipeline_job"
+"""The label. Prometheus puts a label ``job`` of its own on all that it scrapes."""
 
 
 class JobLike(Protocol):
@@ -37,6 +42,7 @@ class JobLike(Protocol):
     failures: int
     succeeded_at_us: int
     seconds: float
+    unreachable_since_us: int
 
 
 class StateLike(Protocol):
@@ -78,18 +84,19 @@ class PipelineCollector:
             yield CounterMetricFamily(_PREFIX + name, text, value=getattr(state, name))
         jobs = dict(state.jobs)
         for (name, text), field in zip(_OF_JOBS.items(), ("runs", "failures"), strict=True):
-            counters = CounterMetricFamily(_PREFIX + name, text, labels=["job"])
+            counters = CounterMetricFamily(_PREFIX + name, text, labels=[_JOB])
             for job, each in jobs.items():
                 counters.add_metric([job], getattr(each, field))
             yield counters
-        succeeded, duration = (
-            GaugeMetricFamily(_PREFIX + name, text, labels=["job"])
+        unreachable, succeeded, duration = (
+            GaugeMetricFamily(_PREFIX + name, text, labels=[_JOB])
             for name, text in _GAUGES_OF_JOBS.items()
         )
         for job, each in jobs.items():
+            unreachable.add_metric([job], float(each.unreachable_since_us > 0))
             succeeded.add_metric([job], each.succeeded_at_us / 1e6)
             duration.add_metric([job], each.seconds)
-        yield from (succeeded, duration)
+        yield from (unreachable, succeeded, duration)
 
 
 def pipeline_registry(

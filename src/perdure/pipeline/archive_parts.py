@@ -94,6 +94,7 @@ def read_archive(
 
     Raises:
         StorageUnavailable: a file is gone, or its store is away.
+        StorageCorrupt: it is damaged.
     """
     matcher = Matcher(part)
     wanted = [name for name in BY_NAME if name in columns or name in matcher.columns]
@@ -110,7 +111,7 @@ def _batches(
     piece: Piece, part: ArchivePart, columns: list[str], footers: Footers, matcher: Matcher
 ) -> Iterator[Any]:
     topics = Topics(part.filter_sets)
-    with footers.opened(piece.path, part.store) as file:
+    with part.store.reading(piece.path), footers.opened(piece.path, part.store) as file:
         for group in row_groups(file, number=piece.number, count=piece.count):
             if group.first > part.until_offset or group.last <= part.after_offset:
                 continue

@@ -135,7 +135,7 @@ class Archived:
             if after < settled < until and not has_time():
                 return min(settled, int(known[rows_max - 1])) if len(known) > rows_max else settled
             _, _, file, store, group = heapq.heappop(ahead)
-            with self._footers.opened(file.path, store) as opened:
+            with store.reading(file.path), self._footers.opened(file.path, store) as opened:
                 if group is None:
                     for each in row_groups(opened):
                         is_near = each.first <= until and each.last > after

@@ -13,7 +13,7 @@ from perdure.errors import PerdureError
 from perdure.pipeline.address import Remote
 from perdure.pipeline.offsets import StreamPosition
 from perdure.pipeline.options import ReadOptions
-from perdure.storage.cursors import PipelineCursor, save_cursor
+from perdure.storage.cursors import PipelineCursor, load_cursors, save_cursor
 from perdure.storage.pipeline_runs import PipelineRun, RunState, save_report
 
 
@@ -72,6 +72,23 @@ class CursorKeeper(_Keeper):
             self._name, self._place, position.database, position.offset, SystemClock().now_us()
         )
         self._tell(partial(save_cursor, cursor=cursor), partial(send_cursor, cursor=cursor))
+
+    def told(self, database_id: str) -> int:
+        """Up to which offset it was said to have a database; 0 = nothing was said.
+
+        Raises:
+            StorageUnavailable, ConfigError: the log cannot be asked.
+        """
+        from perdure.pipeline.remote import fetch_cursors
+
+        remote = self._options.remote
+        if remote is None:
+            found, _ = load_cursors(Path(self._options.path))
+        else:
+            found = list(fetch_cursors(remote).items)
+        own = (self._name, self._place, database_id)
+        said = (each.offset for each in found if (each.name, each.place, each.database) == own)
+        return next(said, 0)
 
 
 @final

@@ -84,13 +84,17 @@ def in_our_words(given: Mapping[str, str]) -> dict[str, str]:
         ConfigError: a value cannot be used, or two options say the same.
     """
     found = {name: value for name, value in given.items() if name not in OPTIONS}
+    said_before: dict[str, str] = {}
 
     def put(name: str, value: str, said: str) -> None:
         if name in found:
             raise ConfigError(
-                f"both {name} and {said} were given", path=said, hint="they say the same: leave one"
+                f"both {said_before.get(name, name)} and {said} were given",
+                path=said,
+                hint="they say the same: leave one",
             )
         found[name] = value
+        said_before[name] = said
 
     starting = _word(given.get("startingOffsets", EARLIEST))
     if starting == LATEST:
@@ -152,7 +156,7 @@ def _word(text: str) -> str:
 
 def _offset(name: str, text: str) -> str:
     """An offset."""
-    if _is_number(text):
+    if _is_number(text) and int(text) <= OFFSET_MAX:
         return text
     words = "earliest, latest" if name == "startingOffsets" else LATEST
     raise ConfigError(

@@ -72,10 +72,12 @@ class Footers:
 
         Raises:
             StorageUnavailable: it is gone, or its store is away.
+            StorageCorrupt: it is damaged.
         """
         known = self._known.get(path)
         try:
-            file = pq.ParquetFile(store.opened(path), metadata=known)
+            with store.reading(path):
+                file = pq.ParquetFile(store.opened(path), metadata=known)
         except FileNotFoundError as error:
             self._known.pop(path, None)
             raise StorageUnavailable(

@@ -2,9 +2,11 @@
 
 A part is planned before it is read, maybe long before, and by then the log may have let go of it:
 the archive has it, or retention would have waited. So its range is planned anew, and what was
-given by then is left out. Knows no Spark.
+given by then is left out. Without an archive that gives what is left, for who goes on where
+messages were dropped unread. Knows no Spark.
 
-Invariant: the rows are those of the part as it was planned, each once.
+Invariant: the rows are those of the part as it was planned, each once, but for those that were
+dropped where that is to be passed over.
 """
 
 from __future__ import annotations
@@ -29,10 +31,12 @@ def read(part: history.AnyPart, columns: Sequence[str], options: ReadOptions) ->
         options: checked; without ``catalog`` there is the log alone.
 
     Raises:
-        StorageUnavailable: the log or the archive is away.
+        StorageUnavailable: the log or the archive is away, or the log has dropped some of it, and
+            that is not to be passed over.
         ConfigError: the archive has not what the log has dropped.
     """
-    if not isinstance(part, Part) or not options.catalog:
+    goes_on = options.catalog or (options.skip_data_loss and not options.whole)
+    if not isinstance(part, Part) or not goes_on:
         yield from history.read(part, columns)
         return
     taken = Taken(columns)

@@ -10,14 +10,16 @@ Invariant: a query reads the tables and writes nothing, whatever it says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from typing import Any, Final, final
 
 import duckdb
 import msgspec
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
-from perdure.errors import ConfigError
+from perdure.errors import ConfigError, StorageCorrupt, StorageError, StorageUnavailable
 from perdure.pipeline.archive_state import ArchiveState, load_state
 from perdure.pipeline.here import read_here
 from perdure.pipeline.lake.lake import Lake
@@ -35,6 +37,9 @@ BATCH_ROWS: Final = 10_000
 
 _READS: Final = frozenset(("SELECT", "EXPLAIN", "CALL", "PRAGMA", "MULTI"))
 """Types of statements that read, as DuckDB calls them; PIVOT is several."""
+
+_UNREADABLE: Final = re.compile(r"reading the stream registered as '(\w+)' failed: (.*)")
+"""Begins what DuckDB says if a table that was handed over cannot be read."""
 
 _KEEP_LOG: Final = "create or replace temp table log as select * from log_reader"
 
@@ -101,8 +106,24 @@ class SqlSession:
                 return [], iter(())
             reader = result.to_arrow_reader(BATCH_ROWS)
         except duckdb.Error as error:
-            raise QueryError(str(error).strip()) from None
-        return _rows(reader)
+            raise self._said(error) from None
+        return _rows(reader, self._said)
+
+    def _said(self, error: Exception) -> Exception:
+        """What DuckDB says: of a query, or of a table whose files cannot be read."""
+        found = _UNREADABLE.search(str(error))
+        if found is None or found[1] not in self._specs or self._sink is None:
+            return QueryError(str(error).strip())
+        store = self._sink.store(found[1])
+        for file in self._sink.files(found[1]):
+            try:
+                with store.reading(file.path), pq.ParquetFile(store.opened(file.path)):
+                    pass
+            except StorageError as problem:
+                return problem
+            except FileNotFoundError:
+                return StorageUnavailable(f"{file.path} is gone: the archive was maintained")
+        return StorageCorrupt(f"table {found[1]} cannot be read: {found[2]}")
 
     def _open(self, lake: Lake, state: ArchiveState | None) -> None:
         if state is None:
@@ -118,7 +139,7 @@ class SqlSession:
             result = connection.sql(text)
             if result is None:
                 return [], iter(())
-            names, rows = _rows(result.to_arrow_reader(BATCH_ROWS))
+            names, rows = _rows(result.to_arrow_reader(BATCH_ROWS), self._said)
             return names, iter(list(rows))
 
     def _make_empty(self, connection: Any) -> None:
@@ -222,7 +243,9 @@ def _make(connection: Any, name: str, schema: Any) -> None:
     connection.unregister("empty_table")
 
 
-def _rows(reader: Any) -> tuple[list[str], Iterator[dict[str, Any]]]:
+def _rows(
+    reader: Any, said: Callable[[Exception], Exception]
+) -> tuple[list[str], Iterator[dict[str, Any]]]:
     """The columns of an answer, each with a name of its own, and its rows."""
     names: list[str] = []
     for name in reader.schema.names:
@@ -237,7 +260,7 @@ def _rows(reader: Any) -> tuple[list[str], Iterator[dict[str, Any]]]:
                 for values in zip(*columns, strict=True):
                     yield dict(zip(names, values, strict=True))
         except duckdb.Error as error:
-            raise QueryError(str(error).strip()) from None
+            raise said(error) from None
         except (OverflowError, ValueError) as error:
             raise QueryError(f"{error}: cast such moments to text") from None
 

@@ -31,6 +31,8 @@ class JobState(msgspec.Struct):
         last_error: of the last failure; empty = none since the last success.
         every_s: pause between two runs; 0 = it is off.
         due_at_us: wall time of the next run; 0 = not known.
+        unreachable_since_us: wall time since when it waits for a catalog, a store or a log that
+            cannot be reached, as ``last_error`` says; 0 = it does not.
     """
 
     runs: int = 0
@@ -42,6 +44,7 @@ class JobState(msgspec.Struct):
     last_error: Annotated[str, Meta(max_length=ERROR_CHARACTERS_MAX)] = ""
     every_s: float = 0.0
     due_at_us: int = 0
+    unreachable_since_us: int = 0
 
 
 class RunState(msgspec.Struct):
@@ -53,8 +56,8 @@ class RunState(msgspec.Struct):
         written_at_us: wall time.
         rows, files, misfits, gaps: of the archive, since the state was begun.
         offset: up to which the archive has the log; 0 = not known.
-        behind_us: from there to the end of the log; -1 = not known.
-        behind_messages: in between; -1 = not known.
+        behind_us: from there to the end of the log; -1 = it was not looked at yet.
+        behind_messages: in between; -1 = likewise.
         behind_is_bound: there are more than ``behind_messages``.
         jobs: by name.
     """
@@ -77,7 +80,7 @@ class RunState(msgspec.Struct):
     def schedule(self, every_s: dict[str, float], now_us: int) -> None:
         """These jobs are on, with their pauses, and due now; all others are off."""
         for job in self.jobs.values():
-            job.every_s, job.due_at_us = 0.0, 0
+            job.every_s, job.due_at_us, job.unreachable_since_us = 0.0, 0, 0
         for name, pause in every_s.items():
             job = self.jobs.setdefault(name, JobState())
             job.every_s, job.due_at_us = pause, now_us
@@ -88,14 +91,21 @@ class RunState(msgspec.Struct):
         job.started_at_us = now_us
         return job
 
-    def wait(self, name: str, error: str) -> None:
+    def wait(self, name: str, now_us: int, error: str) -> None:
         """A job waits for what it cannot reach."""
-        self.jobs.setdefault(name, JobState()).last_error = error[:ERROR_CHARACTERS_MAX]
+        job = self.jobs.setdefault(name, JobState())
+        job.last_error = error[:ERROR_CHARACTERS_MAX]
+        job.unreachable_since_us = job.unreachable_since_us or now_us
+
+    def reached(self, name: str) -> None:
+        """What a job waited for is there."""
+        self.jobs.setdefault(name, JobState()).unreachable_since_us = 0
 
     def end(self, name: str, now_us: int, error: str = "", *, due_at_us: int = 0) -> None:
         """A job has ended."""
         job = self.jobs.setdefault(name, JobState())
         job.runs += 1
+        job.unreachable_since_us = 0
         job.ended_at_us = now_us
         job.due_at_us = due_at_us
         job.seconds = max(0, now_us - job.started_at_us) / 1e6

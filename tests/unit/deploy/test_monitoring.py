@@ -17,6 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from perdure.observe.metric_info import PREFIX
 from perdure.observe.metric_table import TABLE
+from perdure.observe.metrics_text import RegistryText
+from perdure.observe.pipeline_metrics import pipeline_registry
+from perdure.storage.pipeline_runs import RunState
 from tests.support.bounds import HANG_S
 from tests.support.process import BrokerProcess, free_port, perdure_command
 from tools import grafana
@@ -60,7 +63,17 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
             names.setdefault(f"{PREFIX}{info.name}_total", set()).update(info.labels)
         elif info.kind == "gauge":
             names.setdefault(PREFIX + info.name, set()).update(info.labels)
+    for family in text_string_to_metric_families(of_a_pipeline()):
+        for sample in family.samples:
+            names.setdefault(sample.name, set()).update(sample.labels)
     return names
+
+
+def of_a_pipeline() -> str:
+    """What a process that runs a pipeline answers."""
+    state = RunState()
+    state.schedule({"archive": 60.0}, 1)
+    return "".join(RegistryText(pipeline_registry(lambda: state, lambda: True)).families())
 
 
 def asked() -> list[str]:
@@ -101,6 +114,9 @@ def test_every_series_and_label_is_told(scraped: dict[str, set[str]]) -> None:
     ]
     assert unknown('perdure_connection{listener="x"} > 1', scraped) == ["perdure_connection"]
     assert unknown('perdure_connections{client="x"}', scraped) == ["perdure_connections.client"]
+    # Who scrapes says what a job and an instance are: ours would be renamed, and no rule fit.
+    ours = {name: labels & {"job", "instance"} for name, labels in scraped.items()}
+    assert {name for name, labels in ours.items() if labels} == set()
 
 
 def test_values_of_labels_exist() -> None:

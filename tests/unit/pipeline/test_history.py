@@ -457,6 +457,35 @@ def test_what_is_dropped_after_the_plan_comes_from_the_archive(
     assert all(list(row) == ["topic"] for row in found)
 
 
+@pytest.mark.parametrize("whole", ["off", "on"])
+@pytest.mark.parametrize("word", ["fail", "skip"])
+def test_what_is_dropped_after_the_plan_is_passed_over_where_loss_is(
+    database: RocksDatabase, tmp_path: Path, word: str, whole: str
+) -> None:
+    """A stream that was to go on behind what is lost ended with each drop while it read."""
+    written = [message for hour in range(3) for message in grow(database, hour)]
+    given = {"path": str(tmp_path / "db"), "onDataLoss": word, "whole": whole}
+    checked = parse_options({**given, "rowsPerPartition": "30"}, START)
+    with opened(checked) as index:
+        parts = plan(index, checked, Narrowing())
+    assert len(parts) == 3
+    database.drop_generation(1)
+
+    def found() -> list[int]:
+        return [
+            offset
+            for part in parts
+            for batch in seam.read(part, ["offset"], checked)
+            for offset in batch.column("offset").to_pylist()
+        ]
+
+    if (word, whole) != ("skip", "off"):
+        with pytest.raises(StorageUnavailable, match=r"generation 1 of .* was dropped"):
+            found()
+        return
+    assert sorted(found()) == [message.offset for message in written[len(TOPICS) :]]
+
+
 @pytest.mark.parametrize("dropped", [0, 1, 3])
 def test_a_drop_while_a_part_is_read_repeats_nothing(
     database: RocksDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: int

@@ -251,6 +251,12 @@ def test_a_millisecond_has_all_its_microseconds(first_ms: int) -> None:
     [
         ({"startingOffsets": '{"t":{"0":1}}'}, "expected earliest, latest or an offset"),
         ({"startingOffsets": "5", "from": "2h"}, "both from and startingOffsets"),
+        (
+            {"startingOffsets": "5", "startingTimestamp": "6"},
+            "both startingOffsets and startingTimestamp",
+        ),
+        ({"endingOffsets": "5", "endingTimestamp": "6"}, "both endingOffsets and endingTimestamp"),
+        ({"startingOffsets": "9" * 20}, "startingOffsets: expected earliest, latest or an offset"),
         ({"startingOffsets": "latest", "from": "2h"}, "both a begin and latest"),
         ({"startingTimestamp": "2026-01-01"}, "milliseconds since 1970"),
         ({"startingTimestamp": "253402300800000"}, "startingTimestamp: expected milliseconds"),

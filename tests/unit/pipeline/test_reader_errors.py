@@ -16,10 +16,13 @@ from tests.unit.pipeline.logs import START, append, open_log
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
+pytest.importorskip("pyiceberg")
 import duckdb
 import pyarrow as pa
 
+from perdure.pipeline.jobs.archive_files import remade
 from perdure.pipeline.reader_errors import ReaderErrors
+from perdure.pipeline.tables import parse_table
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -61,6 +64,45 @@ def test_a_damaged_table_is_told(
     assert not told.out
     assert name in told.err
     assert "perdure storage repair" in told.err
+
+
+@pytest.mark.parametrize("damage", ["cut", "pages"])
+@pytest.mark.parametrize("table", ["log", "d"])
+def test_a_damaged_file_of_an_archive_is_told(
+    table: str,
+    damage: str,
+    database: RocksDatabase,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It was a wrong query (64), and a traceback in Spark."""
+    payloads = [b"%064x" % (number * 2_654_435_761) for number in range(5_000)]
+    append(database, ["d/1"] * 5_000, at=START, payloads=payloads)
+    database.rotate(START + 3_600_000_000)
+    where = ["--data", str(tmp_path / "db"), "--to", str(tmp_path / "to")]
+    table_option = ["--table", "d=d/{device}"]
+    assert run(["pipeline", "archive", *where, *table_option, "--once"]) == ExitCode.OK
+    database.drop_generation(1)
+    (file,) = (tmp_path / "to").rglob("*.parquet")
+    data = bytearray(file.read_bytes())
+    if damage == "cut":
+        data = data[: len(data) // 2]
+    else:
+        data[4 : len(data) // 2] = bytes(len(data) // 2 - 4)
+    file.write_bytes(data)
+    capsys.readouterr()
+    query = f"select count(distinct payload), max(topic) from {table}"
+    assert run(["sql", query, *where]) == ExitCode.DATA
+    told = capsys.readouterr()
+    assert not told.out
+    if damage == "cut" or table == "log":
+        assert f"{file} is damaged" in told.err
+        assert "from a copy of the archive" in told.err
+    else:
+        assert "table d cannot be read" in told.err
+    # Whoever puts files together tells it in the same way.
+    with pytest.raises(StorageCorrupt, match="is damaged"):
+        list(remade(str(file), parse_table("d=d/{device}"), {}, str(tmp_path)))
 
 
 def test_an_error_is_told_once() -> None:

@@ -129,6 +129,21 @@ def test_the_command(
     assert {row["topic"] for row in json.loads(capsys.readouterr().out)} == {"a"}
 
 
+def test_sums_are_numbers(
+    database: RocksDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They were texts in JSON: DuckDB adds up in 128 bits."""
+    append(database, ["a"] * 3, at=START)
+    query = (
+        "select sum(qos) as n, sum(octet_length(payload)) / 2.0 as half, 1.50::decimal(5,2) as d, "
+        "sum(9223372036854775807 - qos) as large, sum(qos - 3) as below from log"
+    )
+    assert run(["sql", query, "--data", str(tmp_path / "db"), "--json"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out) == [
+        {"n": 3, "half": 1.5, "d": 1.5, "large": "27670116110564327418", "below": -6}
+    ]
+
+
 def test_columns_of_one_name_and_moments_that_no_calendar_has(
     database: RocksDatabase, tmp_path: Path
 ) -> None:

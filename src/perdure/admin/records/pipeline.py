@@ -9,7 +9,7 @@ import msgspec
 from perdure.admin.limits import Cursor, Limit
 from perdure.admin.operation import Http, Operation, Page, Request
 
-JobPhase: TypeAlias = Literal["off", "waiting", "running", "failing", "overdue"]
+JobPhase: TypeAlias = Literal["off", "waiting", "running", "unreachable", "failing", "overdue"]
 
 
 @final
@@ -18,15 +18,18 @@ class PipelineJob(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: ``archive``, ``maintain``, ``learn`` or ``stats``.
-        state: ``off`` (no schedule), ``waiting`` for its next run, ``running``, ``failing`` (the
-            last run failed; it is tried again), or ``overdue``: it should have begun and has not,
-            so that nobody seems to work.
+        state: ``off`` (no schedule), ``waiting`` for its next run, ``running``, ``unreachable`` (it
+            waits for a catalog, a store or a log, as ``last_error`` says), ``failing`` (the last
+            run failed; it is tried again), or ``overdue``: it should have begun and has not, or
+            nothing was heard of it while it ran, so that nobody seems to work.
         every_s: pause between two runs; 0 = it is off.
         runs, failures: since the state was begun.
         started_at, started_at_us, ended_at, ended_at_us, succeeded_at, succeeded_at_us: of the last
             one; null = none yet.
         due_at, due_at_us: when the next one begins; null = not known.
         seconds: that the last run took.
+        unreachable_since, unreachable_since_us: when it began to wait for what it cannot reach;
+            null = it does not.
         last_error: of the last failure; empty = none since the last success.
     """
 
@@ -44,6 +47,8 @@ class PipelineJob(msgspec.Struct, frozen=True, kw_only=True):
     due_at: str | None
     due_at_us: int | None
     seconds: float
+    unreachable_since: str | None
+    unreachable_since_us: int | None
     last_error: str
 
 
@@ -57,7 +62,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
         through, through_us: it has everything up to this moment; null = nothing yet.
         moved_at, moved_at_us: when it said so.
         behind_s: from there to the end of the log; null = not known.
-        behind_messages: in between, as it counted after its last run; null = not known.
+        behind_messages: in between, as it counted when it told of itself; null = not known.
         behind_is_bound: there are more than that.
         holder, epoch: who works, and the number of its lease; empty and 0 = it is run by hand.
         seen_at, seen_at_us: when it last told of itself; null = never.

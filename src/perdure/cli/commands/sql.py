@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from perdure.cli.pipeline_options import From, log_options, opened_log, read_opt
 from perdure.cli.range_options import since_option, topic_option, until_option
 from perdure.config.units import format_time
 from perdure.errors import ConfigError
+from perdure.limits import OFFSET_MAX
 
 
 @click.command()
@@ -96,7 +98,12 @@ def _plain_rows(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Moments as the other commands write them; bytes as text, or base64 if they are none."""
+    """Moments as the other commands write them; bytes as text, or base64 if they are none. A sum
+    of whole numbers has 128 bits in DuckDB, and is a number here as long as it has 64."""
+    if isinstance(value, Decimal):
+        if value.as_tuple().exponent != 0:
+            return float(value)
+        return int(value) if abs(value) <= OFFSET_MAX else str(value)
     if isinstance(value, datetime):
         return format_time(round(value.timestamp() * 1_000_000))
     if isinstance(value, bytes):

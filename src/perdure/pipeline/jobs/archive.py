@@ -283,14 +283,19 @@ class Archive:
     def _task(self, specs: tuple[TableSpec, ...]) -> WriteTask:
         # Positions first: a catalog in a server is asked once for each table.
         positions = tuple(self._sink.position(spec.name) for spec in specs)
+        known = tuple(self._sink.fields(spec.name, table_schema(spec)) for spec in specs)
+        layouts = tuple(self._sink.layout(spec.name) for spec in specs)
         return WriteTask(
             specs,
             tuple(self._sink.data_directory(spec.name) for spec in specs),
             positions,
-            tuple(self._sink.fields(spec.name, table_schema(spec)) for spec in specs),
+            known,
             tuple(self._sink.store(spec.name) for spec in specs),
-            tuple(self._sink.layout(spec.name) for spec in specs),
-            tuple(declared_for(spec, self._wanted.payloads) for spec in specs),
+            layouts,
+            tuple(
+                declared_for(spec, self._wanted.payloads) | layout.fixed(own)
+                for spec, own, layout in zip(specs, known, layouts, strict=True)
+            ),
             self._wanted.payloads,
         )
 
@@ -311,6 +316,8 @@ class Archive:
             schema = table_schema(spec, grown)
             if wider:
                 self._widen(task, number, grown)
+            if grown.keys() != known.keys():
+                self._begun.discard(spec)  # a new column may be one that is to divide it
             added = [file for each in own for file in _fitting(each, task, number, grown)]
             self._add(spec.name, added, schema, expected=expected, position=end.offset)
             tables.append(spec.name)

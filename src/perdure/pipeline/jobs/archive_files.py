@@ -161,7 +161,7 @@ def remade(
         grows=False,
         decodes=decodes,
     )
-    with pq.ParquetFile(store.opened(path)) as file:
+    with store.reading(path), pq.ParquetFile(store.opened(path)) as file:
         for batch in file.iter_batches(BATCH_ROWS):
             writer.write(batch)
     return [written.file for written in writer.close()]
@@ -212,10 +212,8 @@ class TableWriter:
 
     def write(self, rows: Any) -> None:
         """Add the rows of a record batch that has the table's columns, those of fields or not."""
-        for partition, own in parts(rows, self._layout):
-            self._write(partition, own)
-
-    def _write(self, partition: str, rows: Any) -> None:
+        if not rows.num_rows:
+            return
         columns: fields.Columns = {}
         seen: Seen = {}
         if self._spec.has_fields and self._decodes:
@@ -229,20 +227,29 @@ class TableWriter:
                 if grown != self._fields:
                     self._end_files()
                     self._fields = grown
-        file = self._files.pop(partition, None)
-        if file is None:
-            if len(self._files) >= FILES_OPEN_MAX:
-                self._end(next(iter(self._files)))
-            path = below(self._directory, f"{uuid.uuid4().hex}.parquet")
-            file = _File(path, table_schema(self._spec, self._fields), self._store)
-        self._files[partition] = file
         plain = table_schema(self._spec)
         arrays = [rows.column(field.name).cast(field.type) for field in plain]
         if self._decodes:
             arrays += fields.arrays(columns, self._fields, rows.num_rows)
         else:
             arrays += fields.kept(rows, self._fields)
-        file.write(arrays, seen, self._fields)
+        schema = table_schema(self._spec, self._fields)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        for partition, own in parts(batch, self._layout):
+            # What fields a batch has is told once, with its first file.
+            self._file(partition, schema).write(own, seen, self._fields)
+            seen = {}
+
+    def _file(self, partition: str, schema: Any) -> _File:
+        """The file of a partition; it is the one that was written to last."""
+        file = self._files.pop(partition, None)
+        if file is None:
+            if len(self._files) >= FILES_OPEN_MAX:
+                self._end(next(iter(self._files)))
+            path = below(self._directory, f"{uuid.uuid4().hex}.parquet")
+            file = _File(path, schema, self._store)
+        self._files[partition] = file
+        return file
 
     def close(self) -> list[Written]:
         """End the last files.
@@ -269,7 +276,6 @@ class _File:
 
     def __init__(self, path: str, schema: Any, store: Store) -> None:
         self._path = path
-        self._schema = schema
         self._store = store
         where, system = store.target(path)
         with store.errors(path):
@@ -278,8 +284,7 @@ class _File:
         self._first = self._last = 0
         self.seen: Seen = {}
 
-    def write(self, arrays: list[Any], seen: Seen, known: Fields) -> None:
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+    def write(self, batch: Any, seen: Seen, known: Fields) -> None:
         with self._store.errors(self._path):
             self._writer.write_batch(batch)
         bounds = pc.min_max(batch.column("offset")).as_py()

@@ -70,7 +70,6 @@ class ArchiveRuns:
         execute: runs its tasks.
         on_position: see ``Archive``.
         on_away: is told why it waits, once for each reason.
-        on_wait: called before each pause.
         guard: see ``Archive``.
         wait: between attempts.
     """
@@ -82,7 +81,6 @@ class ArchiveRuns:
         execute: Execute,
         on_position: PositionCallback = lambda _: None,
         on_away: Callable[[Exception], None] = lambda _: None,
-        on_wait: Callable[[], None] = lambda: None,
         wait: Wait,
         guard: Callable[[], None] = lambda: None,
     ) -> None:
@@ -90,7 +88,6 @@ class ArchiveRuns:
         self._execute = execute
         self._on_position = on_position
         self._on_away = on_away
-        self._on_wait = on_wait
         self._wait = wait
         self._guard = guard
         self._sink: Sink | None = None
@@ -117,7 +114,6 @@ class ArchiveRuns:
                 if error.message != told:
                     told = error.message
                     self._on_away(error)
-            self._on_wait()
             if self._wait(pause_s):
                 return None
             waited_s, pause_s = waited_s + pause_s, min(pause_s * 2, PAUSE_MAX_S)

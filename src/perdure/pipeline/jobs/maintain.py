@@ -186,7 +186,7 @@ def _runs(
     held: list[Any] = []
     size = 0
     for each in files:
-        with pq.ParquetFile(store.opened(each.path)) as file:
+        with store.reading(each.path), pq.ParquetFile(store.opened(each.path)) as file:
             for batch in file.iter_batches(BATCH_ROWS):
                 held.append(_in_columns(batch, schema))
                 size += held[-1].nbytes

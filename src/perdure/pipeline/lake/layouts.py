@@ -8,7 +8,7 @@ rows of one partition, so that a reader leaves out files by what they are named 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -58,11 +58,17 @@ class Layout(msgspec.Struct, frozen=True):
         spec: number of the partition spec in the table.
         partition: fields; empty = files take rows as they come.
         sort: columns with ``asc`` or ``desc``, which maintenance sorts by.
+        used: columns that divide or sort the table's rows, or did at some time.
     """
 
     spec: int = 0
     partition: tuple[PartitionField, ...] = ()
     sort: tuple[tuple[str, str], ...] = ()
+    used: frozenset[str] = frozenset()
+
+    def fixed(self, fields: Mapping[str, str]) -> dict[str, str]:
+        """Those of a table's fields that keep their types, for its files are told by them."""
+        return {name: kind for name, kind in fields.items() if name in self.used}
 
 
 def parse_partition(texts: Sequence[str]) -> tuple[PartitionField, ...]:

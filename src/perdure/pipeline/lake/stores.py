@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from perdure.errors import ConfigError, StorageUnavailable
+from perdure.errors import ConfigError, StorageCorrupt, StorageUnavailable
 from perdure.files import AS_UMASK_SAYS, replace_file, sync_file
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -118,6 +118,28 @@ class Store(msgspec.Struct, frozen=True):
                 self.redact(f"{place}: {error}"), path="pipeline.tables.properties"
             ) from None
 
+    @contextlib.contextmanager
+    def reading(self, path: str) -> Iterator[None]:
+        """Name what is wrong with a Parquet file while it is read; one that is not there stays so.
+
+        Raises:
+            StorageCorrupt: it is not what was written.
+            StorageUnavailable: its store cannot be reached.
+        """
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            # What decodes pages raises errors of the system without a number.
+            if scheme_of(path) or error.errno is not None:
+                raise StorageUnavailable(self.redact(f"{path}: {error}")) from None
+            raise _damaged(path, error) from None
+        except ValueError as error:
+            if type(error).__name__ != "ArrowInvalid":
+                raise
+            raise _damaged(path, error) from None
+
     def opened(self, path: str | Path) -> Any:
         """A file to read, as pyarrow takes it."""
         text = str(path)
@@ -209,6 +231,13 @@ class Store(msgspec.Struct, frozen=True):
         for info in sorted(found, key=lambda info: info.path):
             if info.type == fs.FileType.File:
                 yield Entry(f"{head}://{info.path}", info.size, (info.mtime_ns or 0) // 1_000)
+
+
+def _damaged(path: str, error: Exception) -> StorageCorrupt:
+    return StorageCorrupt(
+        f"{path} is damaged: {str(error).partition(chr(10))[0]}",
+        hint="bring the file back from a copy of the archive",
+    )
 
 
 LOCAL: Final = Store()

@@ -2,55 +2,83 @@
 
 from __future__ import annotations
 
-from typing import Final
+import threading
+from collections.abc import Callable
+from typing import Final, final
 
-import msgspec
-
-from perdure.limits import OFFSET_MAX
 from perdure.pipeline.conditions import Narrowing
-from perdure.pipeline.log_index import opened
+from perdure.pipeline.log_index import LogIndex, opened
 from perdure.pipeline.log_source import plan, read
 from perdure.pipeline.options import ReadOptions
-from perdure.storage.rocksdb.bulk import Position
+from perdure.storage.pipeline_runs import RunState
 
 COUNTED_MAX: Final = 1_000_000
 """Messages are counted up to here, which takes about a second."""
 
 
-class Lag(msgspec.Struct, frozen=True):
-    """A distance.
+@final
+class LagWatch:
+    """Says in a state how far its archive is behind, again and again.
 
-    Attributes:
-        behind_us: from a position to the last message; 0 = there is none after it.
-        messages: in between.
-        is_bound: there are more.
-    """
-
-    behind_us: int
-    messages: int
-    is_bound: bool
-
-
-def lag_of(options: ReadOptions, offset: int, *, counted_max: int = COUNTED_MAX) -> Lag:
-    """What an archive that has everything up to an offset has not got yet.
+    What was counted once is not read again, as long as the archive stays where it is. So a look
+    while a catalog is away for hours costs no more than what has come since the last one.
 
     Args:
         options: the log, and what of it is wanted.
-        offset: of the archive.
+        told: up to which offset an archive has said to have a database, where its state does not
+            know, as after a start while its place cannot be reached; 0 = it has said nothing.
         counted_max: most messages that are counted.
     """
-    part = options.between(max(offset, options.after_offset), OFFSET_MAX)
-    with opened(part) as index:
-        newest = index.newest()
-        parts = plan(index, part, Narrowing()) if newest and newest.offset > offset else []
-    count = 0
-    for each in parts:
-        for batch in read(each, ["offset"]):
-            count += batch.num_rows
-            if count > counted_max:
-                return Lag(_behind(newest, offset), counted_max, True)
-    return Lag(_behind(newest, offset), count, False)
 
+    def __init__(
+        self,
+        options: ReadOptions,
+        told: Callable[[str], int] = lambda _: 0,
+        *,
+        counted_max: int = COUNTED_MAX,
+    ) -> None:
+        self._options, self._told, self._counted_max = options, told, counted_max
+        self._lock = threading.Lock()
+        self._begin = self._reached = self._count = 0
 
-def _behind(newest: Position | None, offset: int) -> int:
-    return 0 if newest is None else max(0, newest.offset - offset)
+    def look(self, state: RunState) -> None:
+        """Say how far its archive is behind now.
+
+        Raises:
+            StorageError: the log cannot be read; the state stays as it was.
+        """
+        with self._lock:
+            offset = state.offset
+            with opened(self._options) as index:
+                newest = index.newest()
+                begin = offset or self._begin_of(index)
+                # A first generation has every offset up from 1, and nothing that is as old.
+                since = offset or max(begin, index.generations()[0].created_at_us - 1)
+                if begin != self._begin:
+                    self._begin = self._reached = begin
+                    self._count = 0
+                end = newest.offset if newest else 0
+                self._look_to(index, end)
+            if state.offset == offset:
+                # Else a round has ended meanwhile, and its own look follows.
+                state.behind_us = max(0, end - since)
+                state.behind_messages = min(self._count, self._counted_max)
+                state.behind_is_bound = self._count > self._counted_max
+
+    def _begin_of(self, index: LogIndex) -> int:
+        """Where an archive is that has not said how far it is here: all of the log is left."""
+        told = self._told(index.database_id)
+        return told or max(self._options.after_offset, index.generations()[0].since_offset - 1)
+
+    def _look_to(self, index: LogIndex, end: int) -> None:
+        if end <= self._reached or self._count > self._counted_max:
+            return
+        part = self._options.between(max(self._reached, self._options.after_offset), end)
+        count = self._count
+        for each in plan(index, part, Narrowing()):
+            for batch in read(each, ["offset"]):
+                count += batch.num_rows
+                if count > self._counted_max:
+                    self._count = count
+                    return
+        self._reached, self._count = end, count

@@ -139,7 +139,9 @@ def layout_of(opened: Any) -> Layout:
         for field in opened.sort_order().fields
         if str(field.transform) == "identity"
     )
-    return Layout(spec.spec_id, fields, order)
+    ever = [*opened.specs().values(), *opened.sort_orders().values()]
+    used = {schema.find_column_name(field.source_id) for each in ever for field in each.fields}
+    return Layout(spec.spec_id, fields, order, frozenset(used - {None}))
 
 
 def divide(transaction: Any, wanted: list[PartitionField]) -> None:

@@ -20,11 +20,12 @@ from perdure.config.units import format_time
 from perdure.server.administration.paging import page_of
 from perdure.server.administration.service import Call, Handler
 from perdure.storage.cursors import PipelineCursor, load_cursors
-from perdure.storage.pipeline_runs import JobState, PipelineRun, load_reports
+from perdure.storage.pipeline_runs import JobState, PipelineRun, RunState, load_reports
 
 OVERDUE_US: Final = 60_000_000
 """A job that has not begun for so long after it was due is overdue; jobs run one after another, so
-one may wait for another that takes longer: while one runs, none is overdue."""
+one may wait for another that takes longer: while one runs, none is overdue. Who runs one tells of
+itself four times in that time; who has told nothing for so long does not run it any more."""
 
 
 @final
@@ -81,6 +82,7 @@ def _pipeline(
 ) -> Pipeline:
     state = None if run is None else run.state
     is_counted = state is not None and state.behind_messages >= 0
+    behind_us = max(0, end - cursor.offset) if cursor else state.behind_us if state else -1
     return Pipeline(
         name=name,
         place=place,
@@ -88,7 +90,7 @@ def _pipeline(
         through_us=(cursor.offset or None) if cursor else None,
         moved_at=_moment(cursor.moved_at_us if cursor else 0),
         moved_at_us=cursor.moved_at_us if cursor else None,
-        behind_s=max(0, end - cursor.offset) / 1e6 if cursor else None,
+        behind_s=behind_us / 1e6 if behind_us >= 0 else None,
         behind_messages=state.behind_messages if state and is_counted else None,
         behind_is_bound=state is not None and state.behind_is_bound,
         holder=state.holder if state else "",
@@ -99,19 +101,23 @@ def _pipeline(
         files=state.files if state else None,
         misfits=state.misfits if state else None,
         gaps=state.gaps if state else None,
-        jobs=_jobs(state.jobs, now_us) if state else [],
+        jobs=_jobs(state, now_us) if state else [],
     )
 
 
-def _jobs(jobs: Mapping[str, JobState], now_us: int) -> list[PipelineJob]:
-    is_busy = any(job.started_at_us > job.ended_at_us for job in jobs.values())
-    return [_job(name, job, now_us, is_busy=is_busy) for name, job in sorted(jobs.items())]
+def _jobs(state: RunState, now_us: int) -> list[PipelineJob]:
+    is_heard = now_us <= state.written_at_us + OVERDUE_US
+    is_busy = is_heard and any(_is_begun(job) for job in state.jobs.values())
+    return [
+        _job(name, job, _phase(job, now_us, is_busy=is_busy, is_heard=is_heard))
+        for name, job in sorted(state.jobs.items())
+    ]
 
 
-def _job(name: str, job: JobState, now_us: int, *, is_busy: bool) -> PipelineJob:
+def _job(name: str, job: JobState, phase: JobPhase) -> PipelineJob:
     return PipelineJob(
         name=name,
-        state=_phase(job, now_us, is_busy=is_busy),
+        state=phase,
         every_s=job.every_s,
         runs=job.runs,
         failures=job.failures,
@@ -124,15 +130,23 @@ def _job(name: str, job: JobState, now_us: int, *, is_busy: bool) -> PipelineJob
         due_at=_moment(job.due_at_us),
         due_at_us=job.due_at_us or None,
         seconds=round(job.seconds, 3),
+        unreachable_since=_moment(job.unreachable_since_us),
+        unreachable_since_us=job.unreachable_since_us or None,
         last_error=job.last_error,
     )
 
 
-def _phase(job: JobState, now_us: int, *, is_busy: bool) -> JobPhase:
+def _is_begun(job: JobState) -> bool:
+    return job.started_at_us > job.ended_at_us
+
+
+def _phase(job: JobState, now_us: int, *, is_busy: bool, is_heard: bool) -> JobPhase:
     if not job.every_s:
         return "off"
-    if job.started_at_us > job.ended_at_us:
-        return "running"
+    if job.unreachable_since_us or _is_begun(job):
+        if not is_heard:
+            return "overdue"
+        return "unreachable" if job.unreachable_since_us else "running"
     if not is_busy and job.due_at_us and now_us > job.due_at_us + OVERDUE_US:
         return "overdue"
     return "failing" if job.last_error else "waiting"

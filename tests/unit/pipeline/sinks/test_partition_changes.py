@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,9 +14,15 @@ pytest.importorskip("pyiceberg")
 import pyarrow as pa
 
 from perdure.errors import ConfigError
+from perdure.pipeline.jobs.archive import Archive, Wanted, execute_here
+from perdure.pipeline.jobs.maintain import maintain
+from perdure.pipeline.lake.catalogs import catalog_of
 from perdure.pipeline.lake.lake import Lake
 from perdure.pipeline.lake.layouts import parse_partition, parse_sort
+from perdure.pipeline.options import ReadOptions
 from perdure.pipeline.sinks.opening import open_sink
+from perdure.pipeline.tables import parse_table
+from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 _COLUMNS = pa.schema(
     [
@@ -102,3 +109,44 @@ def test_the_order_within_files_changes_and_goes(tmp_path: Path) -> None:
         sink.position("table")
         assert sink.layout("table").sort == parse_sort(texts)
         sink.close()
+
+
+def test_a_field_of_payloads_may_divide_and_sort_and_keeps_its_type(tmp_path: Path) -> None:
+    """The first round after it was there ended with a KeyError, and so did each that followed; and
+    a fraction in a column that had divided the table once ended all rounds."""
+    database = open_log(tmp_path / "db")
+    ways: list[dict[str, Any]] = [
+        {"partition": parse_partition(["bucket(4, a)"]), "sort": parse_sort(["a"])},
+        {"partition": parse_partition(["a"])},
+        {},
+    ]
+    values: list[float | str | None] = [1, 2, None, 3, 2.5, "word"]
+    rounds = 0
+    for way in ways:
+        lake = msgspec.structs.replace(Lake(str(tmp_path / "to"), "iceberg"), **way)
+        (tmp_path / "to").mkdir(exist_ok=True)
+        archive = Archive(
+            ReadOptions(str(tmp_path / "db")),
+            open_sink(lake, database.format.database_id),
+            Wanted((parse_table("dev=d/{device}"),), learns=False),
+            directory=tmp_path / "to",
+            execute=execute_here,
+        )
+        for _ in range(3):
+            # Fractions come once the column divides the table.
+            some = values if rounds else values[:4]
+            payloads = [b'{"a": %s}' % msgspec.json.encode(value) for value in some]
+            append(database, ["d/x"] * len(some), at=START + rounds * SECOND, payloads=payloads)
+            assert archive.run_round().rows == len(some)
+            rounds += 1
+        sink = open_sink(lake, database.format.database_id)
+        maintain(sink, parse_table("dev=d/{device}"), before_us=1)
+        table = catalog_of(lake).load_table((lake.namespace, "dev"))
+        assert [field.name for field in table.spec().fields] == [
+            each.name for each in lake.partition
+        ]
+        found = table.scan(row_filter="a = 2").to_arrow()
+        assert found.num_rows == rounds
+        assert str(table.schema().find_type("a")) == "long"
+        assert table.scan().to_arrow().num_rows == 4 + 6 * (rounds - 1)
+    database.close()

@@ -46,6 +46,11 @@ async def test_by_hand_and_by_itself(scene: Scene, tmp_path: Path) -> None:
         ("late", "overdue"),
         ("late other", "waiting"),
         ("off", "off"),
+        ("bu", "unreachable"),
+        ("bue", "waiting"),
+        ("bur", "running"),
+        ("silent b", "overdue"),
+        ("silent bu", "overdue"),
     ],
 )
 async def test_the_state_of_a_job(
@@ -61,14 +66,28 @@ async def test_the_state_of_a_job(
         state.end("archive", at_us + 1, due_at_us=due_us)
     if "other" in history:
         state.begin("maintain", now_us)
-    if set(history) <= set("bef"):
-        for step in history:
+    state.written_at_us = now_us - (2 * MINUTE if "silent" in history else 0)
+    steps = history.split()[-1:]
+    if steps and set(steps[0]) <= set("befur"):
+        for step in steps[0]:
             if step == "b":
                 at_us += 1
                 state.begin("archive", at_us)
+            elif step == "u":
+                state.wait("archive", at_us, "the catalog is away")
+            elif step == "r":
+                state.reached("archive")
             else:
                 at_us += 1
                 state.end("archive", at_us, "no" if step == "f" else "", due_at_us=due_us)
     save_report(tmp_path, PipelineRun("archive", "/a", state))
     jobs = {job["name"]: job for job in (await asked(scene, tmp_path))["items"][0]["jobs"]}
     assert jobs["archive"]["state"] == expected
+    waits = history in {"bu", "silent bu"}
+    assert bool(jobs["archive"]["unreachable_since_us"]) == waits
+
+
+async def test_how_far_behind_one_is_that_has_no_cursor(scene: Scene, tmp_path: Path) -> None:
+    for behind_us, expected in ((-1, None), (2_500_000, 2.5)):
+        save_report(tmp_path, PipelineRun("archive", "/a", RunState(behind_us=behind_us)))
+        assert (await asked(scene, tmp_path))["items"][0]["behind_s"] == expected
