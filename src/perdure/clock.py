@@ -24,6 +24,9 @@ PLAUSIBLE_US: Final = 1_704_067_200_000_000
 STEP_US_MIN: Final = 1_000_000
 """A smaller change of the wall clock is not told, and not remembered."""
 
+LATE_US_MAX: Final = 10_000_000
+"""A clock that settles was not later than that: more is a clock that was set."""
+
 STEPS_MAX: Final = 64
 """Steps that are remembered; older ones are taken for the next later one."""
 
@@ -42,6 +45,11 @@ class Clock(ABC):
     @abstractmethod
     def monotonic_us(self) -> int:
         """Monotonic time in microseconds; never stored, only subtracted."""
+
+    def settles_us(self) -> int:
+        """How long after a process has begun this may still learn that it is later than it said;
+        0 = it knew from the first moment."""
+        return 0
 
 
 @final
@@ -115,6 +123,9 @@ class SteadyClock(Clock):
 
     Time in which the machine is suspended does not count, for no client could come.
 
+    Only in the first moments of a process whose source settles it moves, forward: what it began
+    with was too early by what the source finds then.
+
     Args:
         source: the machine's clock.
         kept: what the process before has left; None = there was none.
@@ -123,11 +134,12 @@ class SteadyClock(Clock):
         skew_us: what the wall clock was ahead of this one when it was looked at last.
     """
 
-    __slots__ = ("_base_us", "_earlier", "_source", "skew_us")
+    __slots__ = ("_base_us", "_earlier", "_settled_us", "_source", "skew_us")
 
     def __init__(self, source: Clock, kept: ClockState | None = None) -> None:
         self._source: Clock = source
         self._base_us: int = steady_start_us(source.now_us(), kept) - source.monotonic_us()
+        self._settled_us: int = source.monotonic_us() + source.settles_us()
         self._earlier: list[tuple[int, int]] = list(kept.earlier) if kept is not None else []
         self.skew_us: int = 0
         self.look()
@@ -150,7 +162,11 @@ class SteadyClock(Clock):
 
     def look(self) -> None:
         """Look at the wall clock."""
-        self.skew_us = self._source.now_us() - self.now_us()
+        skew_us = self._source.now_us() - self.now_us()
+        if 0 < skew_us <= LATE_US_MAX and self._source.monotonic_us() < self._settled_us:
+            self._base_us += skew_us
+            skew_us = 0
+        self.skew_us = skew_us
 
     def stepped(self, last_offset: int, skew_us: int) -> None:
         """Remember that another skew held up to an offset."""

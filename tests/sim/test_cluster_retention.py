@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.broker.retention.retention import DUTY
+from perdure.broker.retention.session_carry import DUTY
 from perdure.errors import StorageConflict
 from perdure.mqtt.packets import Publish
 from tests.support.sim_broker import SimBroker
@@ -69,6 +69,34 @@ def test_what_is_owed_to_who_is_connected_elsewhere_is_kept(
     back.connect(expiry_s=3600)
     first.run_for(SETTLE_US)
     assert drop_all(first)
+    first.run_for(SETTLE_US)
+    assert sorted(payloads(back)) == MESSAGES
+    cluster.check_health()
+    cluster.close()
+
+
+@pytest.mark.parametrize("topic_filter", ["t", "$share/g/t"])
+@pytest.mark.parametrize("moves", [False, True])
+def test_who_takes_nothing_elsewhere_holds_up_one_look(topic_filter: str, moves: bool) -> None:
+    """Its node carries over what it is owed when it is asked to, and keeps its own generations."""
+    cluster = VirtualCluster(Options(), seed=1)
+    cluster.start()
+    first, second, _ = cluster.nodes
+    publisher = Client(first, "p")
+    publisher.connect()
+    reader = Client(second, "r", acks=False)
+    reader.connect(expiry_s=3600, receive_maximum=1)
+    reader.subscribe(topic_filter, qos=1)
+    for payload in MESSAGES:
+        publisher.deliver("t", payload)
+    first.run_for(SETTLE_US)
+    generations = len(second.store.generations())
+    assert not drop_all(first)
+    first.run_for(SETTLE_US)
+    assert drop_all(first)
+    assert len(second.store.generations()) == generations
+    back = Client(first if moves else second, "r")
+    back.connect(expiry_s=3600)
     first.run_for(SETTLE_US)
     assert sorted(payloads(back)) == MESSAGES
     cluster.check_health()

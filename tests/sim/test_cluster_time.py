@@ -48,3 +48,21 @@ def test_wills_of_a_node_that_is_gone_do_not_wait_for_a_clock_that_was_ahead() -
     first.run_for(DELAY_S * 1_000_000 + SETTLE_US)
     assert wills() == ["will/now", "will/later"]
     cluster.close()
+
+
+def test_a_message_has_the_rest_of_its_time_where_nothing_has_come_for_long() -> None:
+    """A node whose clients only listen: the time of its last turn is no time to count from."""
+    cluster = VirtualCluster(Options(), seed=1)
+    cluster.start()
+    first, second, _ = cluster.nodes
+    reader = Client(second, "r")
+    reader.connect()
+    reader.subscribe("t", qos=1)
+    first.run_for(30_000_000)
+    publisher = Client(first, "p")
+    publisher.connect()
+    for qos in (0, 1, 2):
+        publisher.deliver("t", b"%d" % qos, qos=qos, expiry_s=20)
+        first.run_for(10_000_000)
+    assert [message.expiry_s for message in reader.messages] == [20, 20, 20]
+    cluster.close()

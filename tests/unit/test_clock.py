@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.clock import PLAUSIBLE_US, STEPS_MAX, ClockState, SteadyClock, steady_start_us
+from perdure.clock import (
+    LATE_US_MAX,
+    PLAUSIBLE_US,
+    STEPS_MAX,
+    ClockState,
+    SteadyClock,
+    steady_start_us,
+)
+from perdure.server.log_clock import WINDOW_US, LogClock
 from tests.support.clock import START_US, VirtualClock
 
 YEAR_US = 365 * 86_400_000_000
@@ -25,6 +33,35 @@ def test_it_does_not_move_when_the_wall_clock_is_set(step_us: int) -> None:
     assert clock.skew_us == 0
     clock.look()
     assert clock.skew_us == step_us
+
+
+@pytest.mark.parametrize("late_us", [1, 2_000_000, LATE_US_MAX])
+def test_what_it_began_with_may_have_been_late_where_the_source_settles(late_us: int) -> None:
+    """The first records of a log were long on their way; the next one was not."""
+    machine = VirtualClock()
+    source = LogClock(machine)
+    source.heard(START_US - late_us)
+    clock = SteadyClock(source)
+    assert clock.now_us() == START_US - late_us
+    machine.advance_us(10)
+    source.heard(START_US + 10)
+    clock.look()
+    assert (clock.now_us(), clock.skew_us) == (START_US + 10, 0)
+    # Later on it is the clock of a machine that was set; and so is more, at any time.
+    machine.advance_us(WINDOW_US)
+    source.heard(START_US + WINDOW_US + 10 + late_us)
+    clock.look()
+    assert (clock.now_us(), clock.skew_us) == (START_US + WINDOW_US + 10, late_us)
+
+
+def test_a_source_that_settles_and_is_set_moves_nothing() -> None:
+    machine = VirtualClock()
+    source = LogClock(machine)
+    source.heard(START_US)
+    clock = SteadyClock(source)
+    source.heard(START_US + LATE_US_MAX + 1)
+    clock.look()
+    assert (clock.now_us(), clock.skew_us) == (START_US, LATE_US_MAX + 1)
 
 
 def test_a_wall_time_is_found_again_by_the_offset_that_was_given_then() -> None:

@@ -121,6 +121,9 @@ class VirtualBroker(Broker):
     Args:
         options: how it is configured; ``is_possible`` must hold.
         seed: of everything that is chance.
+
+    Attributes:
+        sim: the broker's process, disk and network.
     """
 
     def __init__(self, options: Options, seed: int) -> None:
@@ -128,7 +131,7 @@ class VirtualBroker(Broker):
         assert is_possible(options), "passwords and access files need a process"
         sets = [f"{name}={value}" for name, value in options.settings.items()]
         config = load(environ={}, sets=sets).config
-        self._sim = SimBroker(
+        self.sim = SimBroker(
             seed,
             config=config,
             network_profile=NetworkProfile(buffer_bytes=BUFFER_BYTES),
@@ -138,45 +141,45 @@ class VirtualBroker(Broker):
 
     def start(self) -> None:
         """Starts it."""
-        self._sim.start()
+        self.sim.start()
 
     def stop(self) -> int:
         """Ends it in order."""
-        self._sim.stop()
+        self.sim.stop()
         for peer in self._peers:
             peer.wait_end()
         return 0
 
     def kill9(self, *, start: bool = True) -> None:
         """It dies; what it had written stays."""
-        self._sim.kill()
+        self.sim.kill()
         if start:
             self.start()
 
     def close(self) -> None:
         """Ends it for good."""
-        if self._sim.broker is not None:
-            self._sim.kill()
+        if self.sim.broker is not None:
+            self.sim.kill()
 
     def check_health(self) -> None:
         """Lets the broker finish what it does, and fails if it logged an exception."""
-        self._sim.run_for(SETTLE_US)
-        events = self._sim.events[self._events_checked :]
-        self._events_checked = len(self._sim.events)
+        self.sim.run_for(SETTLE_US)
+        events = self.sim.events[self._events_checked :]
+        self._events_checked = len(self.sim.events)
         failures = [(event, values) for event, values in events if values.get("exc_info")]
         assert not failures, f"unhandled: {failures}"
 
     def elapse(self, seconds: float) -> None:
         """Lets virtual time pass."""
-        self._sim.run_for(round(seconds * SECOND_US))
+        self.sim.run_for(round(seconds * SECOND_US))
 
     def now_s(self) -> float:
         """Virtual time."""
-        return self._sim.clock.monotonic_us() / SECOND_US
+        return self.sim.clock.monotonic_us() / SECOND_US
 
     def now_us(self) -> int:
         """Virtual wall time."""
-        return self._sim.clock.now_us()
+        return self.sim.clock.now_us()
 
     def _transport(self) -> Transport:
-        return VirtualTransport(self._sim)
+        return VirtualTransport(self.sim)

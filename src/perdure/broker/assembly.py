@@ -42,6 +42,7 @@ from perdure.broker.sessions.subscription_changes import SubscriptionChanges
 from perdure.broker.sessions.wills import WillPublisher
 from perdure.broker.shared.echoes import Echoes
 from perdure.broker.shared.subscriptions import SharedSubscriptions
+from perdure.model.reserved import RETENTION_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,12 +117,14 @@ def wire(
     services.retention = Retention(
         services,
         config.retention,
+        tell=services.notices.tell,
         backfill=backfill,
         publish_path=publish_path,
         registry=registry,
         shared_subscriptions=shared,
         window_waiters=waiters,
     )
+    services.notices.listeners[RETENTION_PREFIX] = services.retention.asked
     _wire_connections(services, config, backfill, level=level)
 
 
@@ -155,7 +158,6 @@ def wire_cluster(
     survey = Survey(
         services,
         ban_enforcer=services.ban_enforcer,
-        claims=services.claims,
         deadlines=reaper,
         registry=registry,
         session_counts=services.session_counts,

@@ -222,8 +222,10 @@ class BrokerCore:
     def seam(self) -> int:
         """The offset up to which replays are given what the archive has; 0 = there is none, or the
         log has all."""
-        if self.past is None:
-            return 0
+        return 0 if self.past is None else self.before_log()
+
+    def before_log(self) -> int:
+        """The offset before the first that the log has."""
         return self.database.since_offset - 1
 
     def limits_of(self, listener: str) -> LimitsConfig:

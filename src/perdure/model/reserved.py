@@ -19,7 +19,17 @@ FORWARDERS_PREFIX: Final = "$forwarders/"
 NODES_PREFIX: Final = "$nodes/"
 """What each node of a cluster says of itself; nobody keeps it (``server.administration``)."""
 
-RESERVED: Final = (FILTERS_PREFIX, BANS_PREFIX, FORWARDERS_PREFIX, NODES_PREFIX)
+RETENTION_PREFIX: Final = "$retention/"
+"""What a node asks the others for before it drops something; nobody keeps it
+(``broker.retention.asked``)."""
+
+RESERVED: Final = (
+    FILTERS_PREFIX,
+    BANS_PREFIX,
+    FORWARDERS_PREFIX,
+    NODES_PREFIX,
+    RETENTION_PREFIX,
+)
 
 
 def is_reserved(topic: str) -> bool:

@@ -175,6 +175,11 @@ TABLE: tuple[MetricInfo, ...] = (
         "retention_held_generations",
         "Generations beyond `retention.time_s` that wait for a pipeline in `retention.keep_for`.",
     ),
+    gauge(
+        "retention_waiting_generations",
+        "Generations beyond `retention.time_s` or `bytes` that wait until other nodes have carried "
+        "over what their clients are owed. They are asked to, so a generation waits for one look.",
+    ),
     counter(
         "retention_unread_messages",
         "Messages dropped that a pipeline in `retention.keep_for` had not read.",
@@ -189,8 +194,9 @@ TABLE: tuple[MetricInfo, ...] = (
     gauge("archive_waiting", "Subscriptions that wait for a page of the archive."),
     counter(
         "replays_cut_short",
-        "Replays that passed over the rest of the archive: retention dropped what it is not known "
-        "to have and their sessions were owed.",
+        "Replays that passed over a part: of the archive, since retention dropped what it is not "
+        "known to have and their sessions were owed; or what the log has dropped, since there is "
+        "no archive here (another node of the cluster has one).",
     ),
     MetricInfo("auth", "counter", "Authentications.", ("result", "method"), (), "dict"),
     MetricInfo(

@@ -95,6 +95,7 @@ class Metrics(ConnectionMetrics):
         "retained_messages",
         "retention_held_generations",
         "retention_unread_messages",
+        "retention_waiting_generations",
         "session_resume_seconds",
         "sessions_connected",
         "sessions_created",
@@ -200,6 +201,7 @@ class Metrics(ConnectionMetrics):
         self.archive_waiting: int = 0
         self.replays_cut_short: int = 0
         self.retention_held_generations: int = 0
+        self.retention_waiting_generations: int = 0
         self.retention_unread_messages: int = 0
         # Authentication.
         self.auth: dict[tuple[str, ...], int] = {}

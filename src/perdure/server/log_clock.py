@@ -54,3 +54,7 @@ class LogClock(Clock):
     def monotonic_us(self) -> int:
         """Monotonic time in microseconds."""
         return self._machine.monotonic_us()
+
+    def settles_us(self) -> int:
+        """See ``Clock``: where a machine is busy all that it reads at first was long on its way."""
+        return WINDOW_US

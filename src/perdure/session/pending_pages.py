@@ -230,6 +230,29 @@ async def oldest_pending(rows: Rows, stored: StoredSession, *, until: int) -> Pe
     return None
 
 
+async def settled_offsets(rows: Rows, stored: StoredSession, *, until: int) -> set[int]:
+    """What the client of a stored session has acknowledged before something older.
+
+    Args:
+        rows: where it is.
+        stored: the session.
+        until: last offset that is looked at.
+    """
+    found: set[int] = set()
+    left = set(stored.cursor.settled)
+    if not left:
+        return found
+    queue = StoredQueue(rows, stored, until=until)
+    async with aclosing(queue.messages()) as messages:
+        async for pending in messages:
+            if pending.serial in left:
+                left.remove(pending.serial)
+                found.add(pending.offset)
+                if not left:
+                    break
+    return found
+
+
 async def count_pending(
     rows: CountedRows, stored: StoredSession, *, until: int, limit: int
 ) -> tuple[int, bool]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from perdure.errors import StorageError
 from perdure.storage.batch import Batch
+
+_OWN_BITS: Final = 8
+"""Of an epoch: what its owner adds to it, when it claims again, begins anew, lets go."""
+_INCARNATION_MASK: Final = 0xFFFF
+_STEP_BITS: Final = _OWN_BITS + 16
 
 
 class Gone(NamedTuple):
@@ -89,3 +94,9 @@ class Peers(Protocol):
     def owns(self, duty: str) -> bool:
         """Whether it is for this node to do what one of them has to do."""
         ...
+
+
+def epoch_after(peers: Peers, seen: int) -> int:
+    """The epoch of a session's owner after one that was read; 0 = there was no session."""
+    step = max((seen >> _STEP_BITS) + 1, peers.position)
+    return (step << _STEP_BITS) | (peers.incarnation & _INCARNATION_MASK) << _OWN_BITS

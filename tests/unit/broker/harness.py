@@ -259,7 +259,7 @@ class Client:
 
     def take_all(self, kind: type[PacketT]) -> list[PacketT]:
         """The packets of a type that have come and were not taken."""
-        found = [packet for packet in self.received if isinstance(packet, kind)]
+        found: list[PacketT] = [packet for packet in self.received if isinstance(packet, kind)]
         self.received = [packet for packet in self.received if not isinstance(packet, kind)]
         return found
 

@@ -91,6 +91,8 @@ class ForeignBatches:
     def take(self, batch: Batch) -> None:
         """A batch of another node was applied."""
         core = self._core
+        # Perhaps nothing has come from a client here for long.
+        core.pipeline.now_us = core.clock.now_us()
         items: list[Item] = []
         messages = batch.messages
         taken = 0
@@ -180,7 +182,6 @@ class ForeignBatches:
         if session is None or session.record.epoch != operation.epoch:
             return
         core = self._core
-        core.pipeline.now_us = core.clock.now_us()
         if operation.ends:
             session.record = msgspec.structs.replace(session.record, expiry_s=0)
         session.connection.close(ADMINISTRATIVE_ACTION)

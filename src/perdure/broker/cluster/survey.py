@@ -16,12 +16,12 @@ from perdure.broker.sessions.counts import Tally
 from perdure.errors import StorageError
 from perdure.session.expiry import expires_at_us
 from perdure.session.will import will_due_us
+from perdure.storage.peers import epoch_after
 
 if TYPE_CHECKING:
     from perdure.broker.access.ban_enforcer import BanEnforcer
     from perdure.broker.core import BrokerCore
     from perdure.broker.delivery.registry import Registry
-    from perdure.broker.sessions.claims import Claims
     from perdure.broker.sessions.counts import SessionCounts
     from perdure.broker.sessions.lifecycle import Deadlines
     from perdure.broker.shared.subscriptions import SharedSubscriptions
@@ -45,8 +45,7 @@ class Survey:
 
     Args:
         core: what every part stands on.
-        ban_enforcer, claims, deadlines, registry, session_counts, shared_subscriptions: what else
-            it uses.
+        ban_enforcer, deadlines, registry, session_counts, shared_subscriptions: what else it uses.
     """
 
     def __init__(
@@ -54,7 +53,6 @@ class Survey:
         core: BrokerCore,
         *,
         ban_enforcer: BanEnforcer,
-        claims: Claims,
         deadlines: Deadlines,
         registry: Registry,
         session_counts: SessionCounts,
@@ -62,7 +60,6 @@ class Survey:
     ) -> None:
         self._core = core
         self._ban_enforcer: BanEnforcer = ban_enforcer
-        self._claims: Claims = claims
         self._deadlines: Deadlines = deadlines
         self._registry: Registry = registry
         self._session_counts: SessionCounts = session_counts
@@ -135,7 +132,7 @@ class Survey:
             will = record.will
             cut = msgspec.structs.replace(
                 record,
-                epoch=self._claims.epoch_after(record.epoch),
+                epoch=epoch_after(peers, record.epoch),
                 connected=False,
                 changed_at_us=core.pipeline.wall_us(),
                 will_at_us=will_due_us(will, disconnected_at_us=at_us, expiry_s=record.expiry_s)

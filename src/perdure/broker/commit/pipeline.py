@@ -379,9 +379,10 @@ class CommitPipeline(CommitListener):
             self.on_regrouped(batch)
 
     def synced(self) -> None:
-        """A sync has finished (from the committer)."""
+        """A sync has finished, or the log has given something back (from the committer)."""
         dispatcher = self.dispatcher
         assert dispatcher is not None
+        self.now_us = self._clock.now_us()  # it may have taken long
         dispatcher.run(self._committer.log_sync.offset)
         if self._paused and self._committer.backlog() <= self._commit_queue_max // 2:
             paused = self._paused

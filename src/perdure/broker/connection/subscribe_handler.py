@@ -89,12 +89,7 @@ class SubscribeHandler:
         identifier = requested_identifier(self._core, packet)
         await self._check_syntax(connection, [requested.filter for requested in packet.filters])
         replay_us = requested_by_property(packet)
-        if self._core.peers is not None:
-            # What other nodes have acknowledged before this is older than the subscription.
-            batch = self._core.committer.batch
-            batch.speak(session.client_id, epoch=session.record.epoch)
-            await self._core.pipeline.committed()
-        await self._core.pipeline.settled()
+        await self._after_what_was_acknowledged(session)
         if connection.is_closed:
             return
         # On one broker too, what a subscription brings comes behind its SUBACK.
@@ -136,7 +131,7 @@ class SubscribeHandler:
         session = connection.session
         assert session is not None
         await self._check_syntax(connection, packet.filters)
-        await self._core.pipeline.settled()
+        await self._after_what_was_acknowledged(session)
         if connection.is_closed:
             return
         reasons: list[int] = []
@@ -172,10 +167,7 @@ class SubscribeHandler:
         identifier = requested_identifier(core, packet)
         requested = packet.filters[0]
         _check_filter(requested.filter, core.mqtt_config.topic_levels_max)
-        if core.peers is not None:
-            core.committer.batch.speak(session.client_id, epoch=session.record.epoch)
-            await core.pipeline.committed()
-        await core.pipeline.settled()
+        await self._after_what_was_acknowledged(session)
         if not session.is_open:
             raise MqttError(UNSPECIFIED_ERROR, "the client has disconnected meanwhile")
         core.pipeline.now_us = core.clock.now_us()
@@ -194,7 +186,7 @@ class SubscribeHandler:
         """End a subscription of a connected client; durable when this returns. Whether there was
         one."""
         core = self._core
-        await core.pipeline.settled()
+        await self._after_what_was_acknowledged(session)
         existing = session.subs.get(name)
         if existing is None or not session.is_open:
             return False
@@ -204,6 +196,15 @@ class SubscribeHandler:
         await core.pipeline.committed()
         await core.committer.sync_now()
         return True
+
+    async def _after_what_was_acknowledged(self, session: LiveSession) -> None:
+        """Wait until all is handed out that any node has acknowledged by now: a subscription is
+        younger than that, and one that ends has still had it."""
+        core = self._core
+        if core.peers is not None:
+            core.committer.batch.speak(session.client_id, epoch=session.record.epoch)
+            await core.pipeline.committed()
+        await core.pipeline.settled()
 
     async def _check_syntax(self, connection: ClientConnection, filters: list[str]) -> None:
         """Refuse what is no topic filter before any of the packet takes effect."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 SCAN_FACTOR: Final = 8
 """Retained topics looked at for each one that a page may return."""
 
+NO_ARCHIVE_HINT: Final = "no archive is set here (pipeline.tables.place): each node needs its own"
 
 AT_ONCE: Final = 4
 """Backfills that read a page in one turn by themselves; of more, some have a step of each turn."""
@@ -106,7 +107,7 @@ class Backfill:
                 sub = session.subs.get(name)
                 if sub is None or name in session.joining:
                     break
-                progress = self.passed_on(sub, offset)
+                progress = self.passed_on(session.client_id, sub, offset)
                 if progress is None:
                     break
                 session.fall_behind(core.dispatcher.offset)
@@ -124,7 +125,7 @@ class Backfill:
         """Whether the next page of recorded messages is the archive's."""
         return progress.after_offset < self._core.seam()
 
-    def passed_on(self, sub: Subscription, offset: int) -> BackfillProgress | None:
+    def passed_on(self, client_id: str, sub: Subscription, offset: int) -> BackfillProgress | None:
         """From where a backfill has to be given what the log has up to an offset, which is to be
         dropped; None = from nowhere.
 
@@ -136,22 +137,40 @@ class Backfill:
         if progress is None or progress.after_offset >= offset:
             return None
         if not self.stands_in_archive(progress):
-            return progress
+            return self._without_archive(client_id, sub, progress)
         core = self._core
         assert core.past is not None
         is_past = offset <= sub.since_offset
         if is_past or core.past.has(sub.filter, offset, last_offset=core.database.last_offset):
             return None
-        seam = core.seam()
+        hint = "the archive is not known to have what retention drops: retention.keep_for"
+        return self._cut_short(client_id, sub, progress, hint=hint)
+
+    def _cut_short(
+        self, client_id: str, sub: Subscription, progress: BackfillProgress, *, hint: str
+    ) -> BackfillProgress:
+        """Say that a backfill leaves out what there is up to the log's begin; what follows."""
+        core = self._core
+        before = core.before_log()
         core.metrics.replays_cut_short += 1
         core.log.warning(
             "replay.cut_short",
+            client_id=client_id,
             filter=sub.filter,
             after_offset=progress.after_offset,
-            until_offset=seam,
-            hint="the archive is not known to have what retention drops: retention.keep_for",
+            until_offset=before,
+            hint=hint,
         )
-        return msgspec.structs.replace(progress, after_offset=seam)
+        return msgspec.structs.replace(progress, after_offset=before)
+
+    def _without_archive(
+        self, client_id: str, sub: Subscription, progress: BackfillProgress
+    ) -> BackfillProgress:
+        """How a backfill goes on that needs an archive and finds none: another node has one, or
+        there was one before. Any other is as it was."""
+        if progress.after_offset >= self._core.before_log():
+            return progress
+        return self._cut_short(client_id, sub, progress, hint=NO_ARCHIVE_HINT)
 
     def join_all(self, session: LiveSession) -> None:
         """All that the backfills gave has been dispatched: what was joining is live."""
@@ -212,6 +231,9 @@ class Backfill:
             elif self.stands_in_archive(sub.backfill):
                 await self._archived_page(session, name)
             else:
+                progress = self._without_archive(session.client_id, sub, sub.backfill)
+                if progress is not sub.backfill:
+                    self._put(session, sub, progress)
                 await self._recorded_page(session, name)
             core.pipeline.schedule()
             await core.yield_to_loop()

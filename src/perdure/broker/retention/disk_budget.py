@@ -5,6 +5,9 @@ oldest generation goes although sessions and groups may be owed something in it.
 counted for each session, in the metrics and in the log, and a client is told with the next message
 that it gets (``pending_limits.DROPPED_PROPERTY``).
 
+Of several nodes one may drop what another one has still. A client may come to either, so it is lost
+on all: each gives up, and counts, what is for it to send (``asked``).
+
 A lost message leaves a *tombstone* in the private stream of each session that was owed it: an
 entry without a message, at the same offset, which keeps its serial number taken. Invariant: no
 other message gets the packet identifier of a lost one, and an exchange past its PUBREC is
@@ -18,12 +21,13 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from perdure.broker.retention.asked import Ask, ask_nobody
 from perdure.broker.retention.dropping import (
     make_durable,
     owed_pages,
-    owed_to_group,
     visit_session,
 )
+from perdure.broker.retention.group_carry import lose_of_group
 from perdure.broker.retention.pipeline_holds import PipelineHolds
 from perdure.model import InboxEntry, Message, StoredSession
 from perdure.session.pending import DeliveryProgress, without_payload
@@ -42,6 +46,9 @@ GENERATIONS_MIN: Final = 8
 """With ``drop_oldest`` a generation takes at most this part of the budget: so there is one to drop
 in time, and dropping it costs a part of the past and not all of it."""
 
+OTHERS_US: Final = 2_000_000
+"""Time for other nodes to give up what their clients are owed of a generation that goes."""
+
 
 def generation_bytes_max(config: RetentionConfig) -> int:
     """Size at which a new generation is begun."""
@@ -56,7 +63,8 @@ class DiskBudget:
 
     Args:
         core: what every part stands on.
-        keeping: what pipelines lose is told to it.
+        holds: what pipelines lose is told to it.
+        ask: asks the other nodes.
         publish_path, registry, shared_subscriptions, window_waiters: what else it uses.
     """
 
@@ -65,12 +73,14 @@ class DiskBudget:
         core: BrokerCore,
         holds: PipelineHolds | None = None,
         *,
+        ask: Ask = ask_nobody,
         publish_path: PublishPath,
         registry: Registry,
         shared_subscriptions: SharedSubscriptions,
         window_waiters: WindowWaiters,
     ) -> None:
         self._core = core
+        self._ask = ask
         self._publish_path: PublishPath = publish_path
         self._registry: Registry = registry
         self._shared_subscriptions: SharedSubscriptions = shared_subscriptions
@@ -122,12 +132,11 @@ class DiskBudget:
         """
         core = self._core
         failures = core.committer.failure_count
+        await self._ask_others(info)
         lost = losers = 0
         if core.database.capabilities.queues is None:
             async for record in core.database.sessions():
-                client_id = record.client_id
-                put_tombstones = functools.partial(self._put_tombstones, client_id, info)
-                count = await visit_session(core, self._registry, client_id, put_tombstones)
+                count = await self._lost_by(record.client_id, info)
                 lost += count
                 losers += count > 0
         await make_durable(core, failures)
@@ -146,37 +155,57 @@ class DiskBudget:
         )
         return lost
 
-    async def _lost_by_groups(self, info: GenerationInfo) -> int:
-        """Count what shared groups have not given out of a generation.
+    async def give_up(self, span: GenerationInfo) -> None:
+        """Give up what clients that are connected here, and groups that are served here, are owed
+        of what another node is about to drop.
 
-        They go on giving while it is counted: those that have come further meanwhile are counted
-        again, so that it is right when the generation goes. That ends where the generation does.
+        Args:
+            span: all that this node has of it, as if it were a generation.
         """
-        log = self._core.log
-        until = info.until_offset - 1
-        losses: dict[str, tuple[int, int]] = {}  # by key: its position, what is lost behind it
-        while True:
-            moved = [
-                group
-                for group in self._shared_subscriptions.groups.values()
-                if group.lagging
-                and group.position < until
-                and losses.get(group.key, (-1, 0))[0] != group.position
-            ]
-            if not moved:
-                break
-            for group in moved:
-                position = group.position
-                count = await owed_to_group(self._core, group, info)
-                losses[group.key] = (position, count)
-        lost = 0
-        for group in self._shared_subscriptions.groups.values():
-            position, count = losses.get(group.key, (-1, 0))
-            if count and group.lagging and group.position == position:
+        core = self._core
+        lost = losers = 0
+        for client_id in list(self._registry.live):
+            if client_id in self._registry.live:
+                count = await self._lost_by(client_id, span)
                 lost += count
-                log.warning(
-                    "group.lost_messages", group=group.key, lost=count, reason="disk budget"
+                losers += count > 0
+        lost += await self._lost_by_groups(span)
+        core.metrics.messages_dropped_retention += lost
+        if lost:
+            core.log.warning(
+                "generation.given_up",
+                until_offset=span.until_offset - 1,
+                lost=lost,
+                sessions=losers,
+                reason="another node's disk budget",
+            )
+
+    async def _ask_others(self, info: GenerationInfo) -> None:
+        """Have the nodes that clients are connected to give up what is about to be dropped, and
+        leave them some time; what is owed then all the same is lost as they may have sent it."""
+        peers = self._core.peers
+        if peers is None or len(peers.nodes()) < 2:
+            return
+        self._ask(info.until_offset - 1, gives_up=True)
+        gate = self._core.scheduler.gate()
+        self._core.scheduler.call_later(OTHERS_US, gate.open)
+        await gate
+
+    async def _lost_by(self, client_id: str, info: GenerationInfo) -> int:
+        put_tombstones = functools.partial(self._put_tombstones, client_id, info)
+        return await visit_session(self._core, self._registry, client_id, put_tombstones)
+
+    async def _lost_by_groups(self, info: GenerationInfo) -> int:
+        """Move groups behind a generation, and count what they have not given out of it."""
+        lost = 0
+        for key in list(self._shared_subscriptions.groups):
+            group = self._shared_subscriptions.groups.get(key)
+            count = 0 if group is None else await lose_of_group(self._core, group, info)
+            if count:
+                self._core.log.warning(
+                    "group.lost_messages", group=key, lost=count, reason="disk budget"
                 )
+            lost += count
         return lost
 
     async def _put_tombstones(
@@ -188,15 +217,21 @@ class DiskBudget:
         lost, or given in part.
         """
         if live is None:
-            return await self._replace(client_id, info, None)
+            lost = await self._replace(client_id, info, None)
+            while lost is None:  # another node had it meanwhile, and it counts for nothing
+                lost = await self._replace(client_id, info, None)
+            return lost
         live.stands_still = True
         try:
-            return await self._replace(client_id, info, live)
+            return await self._replace(client_id, info, live) or 0
         finally:
             live.stands_still = False
             self._window_waiters.notify(live)
 
-    async def _replace(self, client_id: str, info: GenerationInfo, live: LiveSession | None) -> int:
+    async def _replace(
+        self, client_id: str, info: GenerationInfo, live: LiveSession | None
+    ) -> int | None:
+        """``_put_tombstones``; None = the session has another owner than the one that was read."""
         core = self._core
         stored = await core.database.open_session(client_id)
         if stored is None or stored.cursor.offset >= info.until_offset - 1:
@@ -213,6 +248,10 @@ class DiskBudget:
         if live is not None:
             live.inbox_until = max(live.inbox_until, info.until_offset - 1)
         await core.pipeline.committed()
+        if core.peers is not None:
+            found = await core.database.open_session(client_id)
+            if found is not None and found.record.epoch != stored.record.epoch:
+                return None
         return lost
 
     async def _fill(self, stored: StoredSession, info: GenerationInfo, *, held_through: int) -> int:

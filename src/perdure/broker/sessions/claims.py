@@ -25,6 +25,7 @@ import msgspec
 from perdure.broker.commit.waiters import LEVEL_OS
 from perdure.errors import MqttError, StorageError, StorageUnavailable
 from perdure.mqtt.reason_codes import SERVER_BUSY, SESSION_TAKEN_OVER
+from perdure.storage.peers import epoch_after
 
 if TYPE_CHECKING:
     from perdure.broker.core import BrokerCore
@@ -39,12 +40,6 @@ HANDOVER_US: Final = 500_000
 
 CLAIMS_MAX: Final = 64
 """Claims that one CONNECT may lose to others of its client identifier."""
-
-
-_OWN_BITS: Final = 8
-"""Of an epoch: what its owner adds to it, when it claims again, begins anew, lets go."""
-_INCARNATION_MASK: Final = 0xFFFF
-_STEP_BITS: Final = _OWN_BITS + 16
 
 
 @final
@@ -126,13 +121,6 @@ class Claims:
         if not core.committer.writable:
             raise StorageUnavailable("the log takes no records")
         return await core.database.open_session(client_id)
-
-    def epoch_after(self, seen: int) -> int:
-        """The epoch of the owner after one that was read; 0 = there was no session."""
-        peers = self._core.peers
-        assert peers is not None
-        step = max((seen >> _STEP_BITS) + 1, peers.position)
-        return (step << _STEP_BITS) | (peers.incarnation & _INCARNATION_MASK) << _OWN_BITS
 
     async def claim(
         self,
@@ -296,7 +284,8 @@ class Claims:
             epoch nobody would refuse it.
         """
         client_id = record.client_id
-        epoch = self.epoch_after(record.epoch)
+        assert self._core.peers is not None
+        epoch = epoch_after(self._core.peers, record.epoch)
         mine = msgspec.structs.replace(record, epoch=epoch)
         if record.connected:
             if await self.claim_held(mine, record, ends=True) is None:

@@ -24,6 +24,7 @@ from perdure.model import Cursor, StoredSession
 from perdure.mqtt.reason_codes import SERVER_UNAVAILABLE, SESSION_TAKEN_OVER
 from perdure.session.expiry import expires_at_us
 from perdure.session.will import will_due_us
+from perdure.storage.peers import epoch_after
 
 if TYPE_CHECKING:
     from perdure.broker.access.ban_enforcer import BanEnforcer
@@ -165,7 +166,8 @@ class SessionLifecycle:
     async def _claim_and_enter(
         self, connection: SessionConnection, request: SessionRequest, *, is_new: bool
     ) -> tuple[LiveSession, bool]:
-        parts = self._parts
+        parts, peers = self._parts, self._parts.peers
+        assert peers is not None
         claims = self._claims
         client_id = request.client_id
         for _ in range(CLAIMS_MAX):
@@ -195,7 +197,7 @@ class SessionLifecycle:
                         continue
                     anew = True
                 else:
-                    record = self._grants.record(request, old, epoch=claims.epoch_after(old.epoch))
+                    record = self._grants.record(request, old, epoch=epoch_after(peers, old.epoch))
                     if old.connected:
                         claimed = await claims.claim_held(record, old, ends=False)
                         if claimed is None:
@@ -232,11 +234,12 @@ class SessionLifecycle:
         self, request: SessionRequest, cursor: Cursor, *, is_new: bool
     ) -> SessionRecord | None:
         """Claim a session that nobody has, if there is room; None = somebody was first."""
-        grants, claims = self._grants, self._claims
+        grants, claims, peers = self._grants, self._claims, self._parts.peers
+        assert peers is not None
         if is_new:
             await grants.promise_room(request)
         try:
-            record = grants.record(request, None, epoch=claims.epoch_after(0))
+            record = grants.record(request, None, epoch=epoch_after(peers, 0))
             return record if await claims.claim(record, seen=0, cursor=cursor) else None
         finally:
             if is_new:

@@ -114,7 +114,10 @@ class SubscriptionChanges:
         progress: BackfillProgress | None = None
         if replay_us >= 0:
             after = core.database.capabilities.offset_before(replay_us)
-            if core.past is not None and core.past.is_full and after < core.seam():
+            if core.past is None:
+                # It begins with the log: what the log lacks of it later on is missing.
+                after = max(after, core.before_log())
+            elif core.past.is_full and after < core.seam():
                 raise MqttError(QUOTA_EXCEEDED, "too many replays wait for the archive: come later")
             progress = BackfillProgress(False, "", 0, after)
         elif wants_retained:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from perdure.broker.dispatch.items import OffsetAdvance
 from perdure.broker.shared.elsewhere import MemberElsewhere
 from perdure.broker.shared.member import GroupMember, LocalMember
 from perdure.model import InboxEntry, Message
@@ -90,6 +91,8 @@ class Giver:
             batch.place(entry)
             batch.put_inbox(member.client_id, entry, epoch=epoch)
             member.session.pending.append(entry)
+            # Its client may come to this node next: what it reads there ends where it is live.
+            core.pipeline.dispatch_placed(OffsetAdvance(entry))
         else:
             batch.pass_share(member.client_id, entry, epoch=epoch)
         core.pipeline.schedule()

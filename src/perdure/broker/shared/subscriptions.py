@@ -11,6 +11,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final, final
 
+import msgspec
+
 from perdure.broker.delivery.live_session import GroupOwners, LiveSession
 from perdure.broker.shared import runs
 from perdure.broker.shared.elsewhere import MembersElsewhere
@@ -18,7 +20,9 @@ from perdure.broker.shared.group import SharedGroup
 from perdure.broker.shared.member import LocalMember
 from perdure.errors import StorageUnavailable
 from perdure.model import GroupRecord, InboxEntry, StoredSession, Subscription
+from perdure.session.pending_pages import settled_offsets
 from perdure.storage.operations import PutGroupEntry
+from perdure.storage.peers import epoch_after
 from perdure.topic.shared import make_chooser
 
 if TYPE_CHECKING:
@@ -215,6 +219,9 @@ class SharedSubscriptions(GroupOwners):
     async def reclaim(self, stored: StoredSession, *, ends: bool) -> None:
         """Take back what an offline session holds of its groups.
 
+        Several nodes may do so at once, each for a group of its own and all that the session holds:
+        the first that claims the session has it, and what the others put back counts for nothing.
+
         Args:
             stored: the session, not connected.
             ends: the session is being discarded; else only QoS 1 entries are taken, each
@@ -223,7 +230,9 @@ class SharedSubscriptions(GroupOwners):
         core = self._core
         client_id = stored.record.client_id
         keys = {sub.group_key for sub in stored.subscriptions if sub.group}
-        after = stored.cursor.offset
+        after, epoch = stored.cursor.offset, stored.record.epoch
+        is_ours = ends or core.peers is None
+        settled = await settled_offsets(core.database, stored, until=core.database.last_offset)
         while True:
             entries = await core.database.read_inbox(
                 client_id,
@@ -236,8 +245,15 @@ class SharedSubscriptions(GroupOwners):
                 group = self.groups.get(entry.group_key)
                 if group is None or entry.message is None or entry.qos != 1:
                     continue
-                epoch = stored.record.epoch
+                if entry.offset in settled:
+                    continue
                 batch = core.committer.batch
+                if not is_ours:
+                    assert core.peers is not None
+                    epoch = epoch_after(core.peers, stored.record.epoch)
+                    record = msgspec.structs.replace(stored.record, epoch=epoch)
+                    batch.claim_session(record, seen=stored.record.epoch)
+                    is_ours = True
                 batch.put_group_entry(group.key, entry, client_id=client_id, epoch=epoch)
                 if not ends:
                     batch.put_tombstone(client_id, entry, epoch=epoch)

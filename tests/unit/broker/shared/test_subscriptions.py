@@ -7,7 +7,7 @@ import pytest
 from perdure.broker.runtime.turn_budget import TurnBudget
 from perdure.model import InboxEntry, StoredSession
 from perdure.mqtt.encode import properties_from_forward
-from perdure.mqtt.packets import PUBCOMP, PUBREC, Ack, Publish
+from perdure.mqtt.packets import PUBACK, PUBCOMP, PUBREC, Ack, Publish
 from tests.unit.broker.harness import Client, make_sim
 from tests.unit.broker.sharing import (
     NAME,
@@ -108,6 +108,26 @@ def test_the_first_member_back_takes_what_another_left() -> None:
     silent.messages.clear()
     silent.connect()
     assert payloads_of(silent) == []
+
+
+@pytest.mark.parametrize("expires", [False, True])
+def test_what_a_member_acknowledged_out_of_order_does_not_pass_on(expires: bool) -> None:
+    sim = make_sim()
+    other = Client(sim, "other")
+    other.connect(expiry_s=600)
+    other.subscribe(NAME, qos=1)
+    other.cut()
+    away = Client(sim, "away", acks=False)
+    away.connect(expiry_s=10)
+    away.subscribe(NAME, qos=1)
+    send_numbers(connect_publisher(sim), 4)
+    sim.run_for(100_000)
+    away.send(Ack(PUBACK, away.take_all(Publish)[1].packet_id))
+    sim.run_for(1_000_000)
+    away.cut()
+    sim.run_for(20_000_000 if expires else 1_000_000)
+    other.connect(expiry_s=600)
+    assert payloads_of(other) == [b"0", b"2", b"3"]
 
 
 @pytest.mark.spec("MQTT-4.8.2-4")
