@@ -29,6 +29,8 @@ def retain(clients: Clients, name: str, *messages: tuple[str, bytes], qos: int =
         if qos == 2:
             publisher.send(clients.build.pubrel(index))
             publisher.take(Kind.PUBCOMP, index)
+    if not qos:
+        publisher.expect_nothing()  # what is not acknowledged is taken when a PINGREQ is answered
     publisher.disconnect()
 
 
