@@ -152,15 +152,11 @@ def _job_row(name: str, job: JobState) -> dict[str, Any]:
         "job": name,
         "runs": job.runs,
         "failures": job.failures,
-        "succeeded_at": _moment(job.succeeded_at_us),
+        "succeeded_at": format_time(job.succeeded_at_us),
         "seconds": round(job.seconds, 1),
-        "unreachable_since": _moment(job.unreachable_since_us),
+        "unreachable_since": format_time(job.unreachable_since_us),
         "last_error": job.last_error,
     }
-
-
-def _moment(time_us: int) -> str | None:
-    return format_time(time_us) if time_us else None
 
 
 def _gaps(place: Path) -> int | None:

@@ -126,7 +126,7 @@ class Forwarder:
             lag_s=seconds,
             **self._context.counts.row(),
             offset=session.cursor.offset,
-            position=format_time(session.cursor.offset) if session.cursor.offset else None,
+            position=format_time(session.cursor.offset),
             node=session.node or None,
             error=self.error,
         )

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from perdure.errors import StorageUnavailable
+from perdure.server.collector import Collector
 from perdure.server.scheduler import LoopScheduler
 from tests.support.bounds import HANG_S
 
@@ -405,3 +406,17 @@ async def test_close_hears_what_is_still_under_way(failures: list[BaseException]
     assert story.heard == ["work"]
     assert not scheduler.linger(0, story.rest_over)
     await story.over.wait()
+
+
+async def test_garbage_is_looked_at_when_a_turn_has_ended(failures: list[BaseException]) -> None:
+    looked: list[int] = []
+
+    def new() -> int:
+        looked.append(1)
+        return 0
+
+    scheduler = LoopScheduler(asyncio.get_running_loop(), failures.append, collector=Collector(new))
+    for turns in range(1, 4):
+        scheduler.turn_ended()
+        assert len(looked) == turns
+    await scheduler.close()

@@ -198,12 +198,11 @@ class DiskBudget:
     async def _lost_by_groups(self, info: GenerationInfo) -> int:
         """Move groups behind a generation, and count what they have not given out of it."""
         lost = 0
-        for key in list(self._shared_subscriptions.groups):
-            group = self._shared_subscriptions.groups.get(key)
-            count = 0 if group is None else await lose_of_group(self._core, group, info)
+        for group in self._shared_subscriptions.each_group():
+            count = await lose_of_group(self._core, group, info)
             if count:
                 self._core.log.warning(
-                    "group.lost_messages", group=key, lost=count, reason="disk budget"
+                    "group.lost_messages", group=group.key, lost=count, reason="disk budget"
                 )
             lost += count
         return lost
@@ -217,8 +216,8 @@ class DiskBudget:
         lost, or given in part.
         """
         if live is None:
-            lost = await self._replace(client_id, info, None)
-            while lost is None:  # another node had it meanwhile, and it counts for nothing
+            lost = None
+            while lost is None:  # else another node had it meanwhile, and it counts for nothing
                 lost = await self._replace(client_id, info, None)
             return lost
         live.stands_still = True

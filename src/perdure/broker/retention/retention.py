@@ -37,6 +37,8 @@ from perdure.errors import StorageConflict, StorageError
 from perdure.storage.contract import GenerationInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from perdure.broker.core import BrokerCore
     from perdure.broker.delivery.backfill import Backfill
     from perdure.broker.delivery.registry import Registry
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from perdure.broker.publish.path import PublishPath
     from perdure.broker.shared.subscriptions import SharedSubscriptions
     from perdure.config.schema import RetentionConfig
+    from perdure.model import SessionRecord
 
 
 @final
@@ -190,17 +193,10 @@ class Retention:
         core = self._core
         self._sessions.waits = None
         failures = core.committer.failure_count
-        carried = 0
-        async for record in core.database.sessions():
-            client_id = record.client_id
-            carry = functools.partial(self._sessions.carry, client_id, info)
-            carried += await visit_session(core, self._registry, client_id, carry)
-        for key in list(self._shared_subscriptions.groups):
-            group = self._shared_subscriptions.groups.get(key)
-            if group is not None:
-                carried += await carry_group(core, group, info)
-                if is_served_elsewhere(core, group) and await owed_to_group(core, group, info):
-                    self._sessions.wait_for(group.record.node, f"it serves the group {key}")
+        carried = await self._carry_over(info, lambda _: True)
+        for group in self._shared_subscriptions.each_group():
+            if is_served_elsewhere(core, group) and await owed_to_group(core, group, info):
+                self._sessions.wait_for(group.record.node, f"it serves the group {group.key}")
         await make_durable(core, failures)
         waits: StorageConflict | None = self._sessions.waits
         if waits is not None:
@@ -242,20 +238,30 @@ class Retention:
         node."""
         core = self._core
         assert core.peers is not None
-        has_duty = core.peers.owns(DUTY)
-        carried = 0
-        async for record in core.database.sessions():
-            client_id = record.client_id
-            if client_id in self._registry.live or (has_duty and not record.connected):
-                carry = functools.partial(self._sessions.carry, client_id, span)
-                carried += await visit_session(core, self._registry, client_id, carry)
-        for key in list(self._shared_subscriptions.groups):
-            group = self._shared_subscriptions.groups.get(key)
-            if group is not None:
-                carried += await carry_group(core, group, span)
+        live, has_duty = self._registry.live, core.peers.owns(DUTY)
+        carried = await self._carry_over(
+            span,
+            lambda record: record.client_id in live or (has_duty and not record.connected),
+        )
         core.log.info(
             "generation.carried_over", until_offset=span.until_offset - 1, carried=carried
         )
+
+    async def _carry_over(
+        self, info: GenerationInfo, is_looked_at: Callable[[SessionRecord], bool]
+    ) -> int:
+        """Put what sessions and groups are owed of a generation into their private streams, as far
+        as that is for this node; how many messages."""
+        core = self._core
+        carried = 0
+        async for record in core.database.sessions():
+            if is_looked_at(record):
+                client_id = record.client_id
+                carry = functools.partial(self._sessions.carry, client_id, info)
+                carried += await visit_session(core, self._registry, client_id, carry)
+        for group in self._shared_subscriptions.each_group():
+            carried += await carry_group(core, group, info)
+        return carried
 
     def _rotate_if_due(self, now_us: int) -> None:
         core = self._core

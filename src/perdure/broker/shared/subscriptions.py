@@ -9,6 +9,7 @@ QoS 2 messages that were sent stay with the session they were sent to, and end w
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -339,6 +340,13 @@ class SharedSubscriptions(GroupOwners):
                 group.position = max(group.position, core.dispatcher.offset)
                 core.cursors.group_moved(group)
             group.let_go()
+
+    def each_group(self) -> Iterator[SharedGroup]:
+        """All groups, for who waits between them: one that has ended meanwhile is left out."""
+        for key in list(self.groups):
+            group = self.groups.get(key)
+            if group is not None:
+                yield group
 
     # -- other nodes -----------------------------------------------------------------------
 

@@ -86,16 +86,16 @@ def _pipeline(
     return Pipeline(
         name=name,
         place=place,
-        through=_moment(cursor.offset if cursor else 0),
+        through=format_time(cursor.offset if cursor else 0),
         through_us=(cursor.offset or None) if cursor else None,
-        moved_at=_moment(cursor.moved_at_us if cursor else 0),
+        moved_at=format_time(cursor.moved_at_us if cursor else 0),
         moved_at_us=cursor.moved_at_us if cursor else None,
         behind_s=behind_us / 1e6 if behind_us >= 0 else None,
         behind_messages=state.behind_messages if state and is_counted else None,
         behind_is_bound=state is not None and state.behind_is_bound,
         holder=state.holder if state else "",
         epoch=state.epoch if state else 0,
-        seen_at=_moment(state.written_at_us if state else 0),
+        seen_at=format_time(state.written_at_us if state else 0),
         seen_at_us=(state.written_at_us or None) if state else None,
         rows=state.rows if state else None,
         files=state.files if state else None,
@@ -121,16 +121,16 @@ def _job(name: str, job: JobState, phase: JobPhase) -> PipelineJob:
         every_s=job.every_s,
         runs=job.runs,
         failures=job.failures,
-        started_at=_moment(job.started_at_us),
+        started_at=format_time(job.started_at_us),
         started_at_us=job.started_at_us or None,
-        ended_at=_moment(job.ended_at_us),
+        ended_at=format_time(job.ended_at_us),
         ended_at_us=job.ended_at_us or None,
-        succeeded_at=_moment(job.succeeded_at_us),
+        succeeded_at=format_time(job.succeeded_at_us),
         succeeded_at_us=job.succeeded_at_us or None,
-        due_at=_moment(job.due_at_us),
+        due_at=format_time(job.due_at_us),
         due_at_us=job.due_at_us or None,
         seconds=round(job.seconds, 3),
-        unreachable_since=_moment(job.unreachable_since_us),
+        unreachable_since=format_time(job.unreachable_since_us),
         unreachable_since_us=job.unreachable_since_us or None,
         last_error=job.last_error,
     )
@@ -150,7 +150,3 @@ def _phase(job: JobState, now_us: int, *, is_busy: bool, is_heard: bool) -> JobP
     if not is_busy and job.due_at_us and now_us > job.due_at_us + OVERDUE_US:
         return "overdue"
     return "failing" if job.last_error else "waiting"
-
-
-def _moment(time_us: int) -> str | None:
-    return format_time(time_us) if time_us else None

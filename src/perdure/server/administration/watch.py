@@ -250,6 +250,6 @@ def _alarm_row(alarm: Alarm) -> AlarmRow:
         threshold=alarm.threshold,
         raised_at=format_time(alarm.raised_us),
         raised_at_us=alarm.raised_us,
-        cleared_at=format_time(alarm.cleared_us) if alarm.cleared_us else None,
+        cleared_at=format_time(alarm.cleared_us),
         cleared_at_us=alarm.cleared_us,
     )

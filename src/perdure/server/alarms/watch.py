@@ -104,7 +104,7 @@ class AlarmWatch:
                 "state": "cleared" if alarm.cleared_us else "raised",
                 **fields,
                 "raised_at": format_time(alarm.raised_us),
-                "cleared_at": format_time(alarm.cleared_us) if alarm.cleared_us else None,
+                "cleared_at": format_time(alarm.cleared_us),
             }
         )
         self._services.sys.tell(f"{TOPIC}/{alarm.name}", body)
