@@ -56,7 +56,12 @@ class ChildProcess:
             pass_fds=tuple(descriptors),
         )
         child = cls(process)
-        await child.tell(settings)
+        try:
+            await child.tell(settings)
+        except BaseException:
+            # Nobody else knows of it yet.
+            await child.close()
+            raise
         return child
 
     @property

@@ -6,6 +6,8 @@ import asyncio
 import os
 import sys
 
+import pytest
+
 from perdure.server.child_process import ChildProcess
 from tests.support.bounds import HANG_S
 
@@ -36,3 +38,25 @@ async def test_one_that_is_gone_is_told_nothing() -> None:
     await child.tell(b"x")
     child.kill()
     assert await child.close() == -9
+
+
+async def test_one_whose_beginning_is_given_up_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[ChildProcess] = []
+    tells = asyncio.Event()
+    tell = ChildProcess.tell
+
+    async def told(child: ChildProcess, line: bytes) -> None:
+        begun.append(child)
+        tells.set()
+        await tell(child, line)
+
+    monkeypatch.setattr(ChildProcess, "tell", told)
+    # It reads nothing, so that what it is told first does not fit into the pipe.
+    sleeper = (sys.executable, "-c", "import time\ntime.sleep(600)")
+    beginning = asyncio.create_task(ChildProcess.begun(sleeper, bytes(4_000_000), limit=1_000))
+    async with asyncio.timeout(HANG_S):
+        await tells.wait()
+        beginning.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await beginning
+    assert begun[0]._process.returncode == -9
