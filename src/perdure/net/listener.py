@@ -56,6 +56,9 @@ LEAVE_BURST: Final = 256
 ACCEPT_RETRY_S: Final = 1.0
 """Pause after the process ran out of descriptors or memory."""
 
+CROWDED_RETRY_S: Final = 0.02
+"""Pause while so many newcomers wait as may: some dozens have their turn meanwhile."""
+
 _EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
@@ -272,6 +275,9 @@ class Listener:
     # Inside.
 
     def _accept_ready(self, listening: socket.socket) -> None:
+        if self.turn_budget.is_crowded:
+            self._pause_accepting(CROWDED_RETRY_S)
+            return
         for _ in range(ACCEPT_BURST if self._context is None else TLS_ACCEPT_BURST):
             try:
                 accepted, address = listening.accept()
@@ -282,7 +288,13 @@ class Listener:
             except OSError as exc:
                 if exc.errno not in _EXHAUSTED:
                     raise
-                self._pause_accepting(listening, exc)
+                log.error(
+                    "listener.exhausted",
+                    listener=self.settings.name,
+                    error=exc.strerror,
+                    hint="raise the limit of open files (LimitNOFILE, ulimit -n)",
+                )
+                self._pause_accepting(ACCEPT_RETRY_S)
                 return
             try:
                 self._admit(accepted, plain_address(address))
@@ -292,18 +304,13 @@ class Listener:
                 )
                 accepted.close()
 
-    def _pause_accepting(self, listening: socket.socket, exc: OSError) -> None:
+    def _pause_accepting(self, pause_s: float) -> None:
         """Let the backlog wait: the socket stays readable, so the loop would spin on it."""
-        log.error(
-            "listener.exhausted",
-            listener=self.settings.name,
-            error=exc.strerror,
-            hint="raise the limit of open files (LimitNOFILE, ulimit -n)",
-        )
         assert self._loop is not None
         for opened in self._sockets:
             self._loop.remove_reader(opened.fileno())
-        self._retry = self._loop.call_later(ACCEPT_RETRY_S, self._resume_accepting)
+        if self._retry is None:  # each socket of a listener may find out
+            self._retry = self._loop.call_later(pause_s, self._resume_accepting)
 
     def _resume_accepting(self) -> None:
         assert self._loop is not None

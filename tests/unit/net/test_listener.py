@@ -82,6 +82,26 @@ async def test_a_full_listener_refuses_and_takes_the_next_when_one_left(bench: B
     third.close()
 
 
+async def test_nobody_is_accepted_while_newcomers_crowd(bench: Bench) -> None:
+    class Newcomer:
+        def work_on(self) -> bool:
+            return False
+
+    listener = bench.listen()
+    budget = listener.turn_budget
+    budget.newcomers_max = 1
+    budget._newcomers.append(Newcomer())  # which has no turn yet
+    _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    async with asyncio.timeout(HANG_S):
+        while listener._retry is None:
+            await asyncio.sleep(0.001)
+    assert (listener.connections, listener.stats.opened_total) == (0, 0)
+    budget.add_newcomer(Newcomer())  # and both have theirs
+    await bench.connection()
+    assert listener.connections == 1
+    writer.close()
+
+
 async def test_bounds_over_all_listeners(bench: Bench) -> None:
     bench.admission.configure(LimitsConfig(connections_max=1))
     one, two = bench.listen(), bench.listen()

@@ -15,6 +15,7 @@ of it is read. Invariant: whatever a client sends costs at most its own connecti
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, final
 
 from perdure.broker.commit.waiters import LEVEL_FSYNC
@@ -28,11 +29,13 @@ from perdure.broker.connection.disconnect_reply import version_of_refusal
 from perdure.broker.connection.ending import EndingConnection
 from perdure.broker.connection.inbound_frames import LARGE_FRAME_BYTES
 from perdure.broker.connection.inbound_gate import InboundGate
+from perdure.broker.connection.large_wills import WaitingWill
 from perdure.broker.connection.qos_flow import QosFlow
 from perdure.broker.connection.refusal_log import foreign
 from perdure.broker.delivery.sender import Sender
 from perdure.broker.runtime.stream import NoStream, PeerInfo
 from perdure.broker.runtime.turn_budget import BULK_BYTES, FEW, SLICE, Beginning, FanOut
+from perdure.broker.sessions.counts import will_size
 from perdure.errors import MqttError
 from perdure.limits import CONNECT_HEAD_BYTES
 from perdure.mqtt.decode import Decoder
@@ -178,7 +181,16 @@ class Connection(EndingConnection):
         if not self._decoder.has_more:
             self.inbound_gate.read_on()
         elif self.inbound_gate.fall_behind():
-            self._parts.turn_budget.add(self)
+            self._wait_for_slice()
+
+    def _wait_for_slice(self) -> None:
+        parts = self._parts
+        if self._state != NEW:
+            parts.turn_budget.add(self)
+        elif self.unknown_bytes > BULK_BYTES:
+            parts.large_wills.wait(WaitingWill(parts.large_wills, self.unknown_bytes, self.work_on))
+        else:
+            parts.turn_budget.add_newcomer(self)
 
     def _slice(self, data: bytes) -> bool:
         """Process what the budget of a slice allows.
@@ -260,9 +272,26 @@ class Connection(EndingConnection):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The transport is gone."""
-        if self._state != CLOSED:
-            self.end("connection lost" if exc is None else type(exc).__name__, send_will=True)
+        why = "connection lost" if exc is None else type(exc).__name__
+        session, wills = self.session, self._parts.large_wills
+        size = 0 if session is None else will_size(session.record.will)
+        if self._state != CLOSED and not wills.may_write(size):
+            wills.wait(WaitingWill(wills, size, functools.partial(self._lost, why)))
+        else:
+            self._lost(why)
+
+    def _lost(self, why: str) -> bool:
+        """It ends, and has nothing more to do."""
+        try:
+            if self._state != CLOSED:
+                session = self.session
+                if session is not None:
+                    self._parts.committer.log_sync.large_bytes += will_size(session.record.will)
+                self.end(why, send_will=True)
+        except Exception as error:  # noqa: BLE001 - the invariant of the module
+            self.broke(error, "close")
         self._let_go()
+        return False
 
     def _let_go(self) -> None:
         """Leave no circle of references behind: who still knows one of its parts (an answer that

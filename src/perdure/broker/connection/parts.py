@@ -9,6 +9,7 @@ from perdure.broker.connection.ending import EndingConnection, EndingParts
 if TYPE_CHECKING:
     from perdure.broker.connection.control_packets import ControlPackets
     from perdure.broker.connection.inbound_frames import InboundFrames
+    from perdure.broker.connection.large_wills import LargeWills
     from perdure.broker.connection.publish_refusals import PublishRefusals
     from perdure.broker.publish.path import PublishPath
 
@@ -16,10 +17,18 @@ if TYPE_CHECKING:
 class ConnectionParts(EndingParts):
     """Who handles which packet, and what keeps a client within its bounds."""
 
-    __slots__ = ("control_packets", "inbound_frames", "nobody", "publish_path", "refusals")
+    __slots__ = (
+        "control_packets",
+        "inbound_frames",
+        "large_wills",
+        "nobody",
+        "publish_path",
+        "refusals",
+    )
 
     control_packets: ControlPackets
     inbound_frames: InboundFrames
+    large_wills: LargeWills
     nobody: EndingConnection | None
     """Stands where connections are that are gone; made with the first that goes."""
     publish_path: PublishPath

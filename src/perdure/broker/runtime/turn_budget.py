@@ -231,6 +231,9 @@ class TurnBudget:
     Args:
         turns: of the loop.
         clock: measures what is used of a turn.
+
+    Attributes:
+        newcomers_max: so many may wait before nobody else is accepted; 0 = no limit.
     """
 
     __slots__ = (
@@ -240,6 +243,7 @@ class TurnBudget:
         "_gates",
         "_is_scheduled",
         "_is_woken",
+        "_newcomers",
         "_rests_until_us",
         "_turn",
         "_turns",
@@ -247,6 +251,7 @@ class TurnBudget:
         "allowance",
         "deliveries",
         "gathered",
+        "newcomers_max",
         "taken",
     )
 
@@ -254,6 +259,8 @@ class TurnBudget:
         self._turns: TurnScheduler = turns
         self._clock: Clock = clock
         self._workers: deque[Worker] = deque()
+        self._newcomers: deque[Worker] = deque()
+        self.newcomers_max: int = 0
         self._gates: dict[object, deque[Gate]] = {}
         self._begun: int = 0
         """Clients that have begun in a turn."""
@@ -284,13 +291,32 @@ class TurnBudget:
         self._workers.append(worker)
         self._schedule()
 
+    def add_newcomer(self, worker: Worker) -> None:
+        """As ``add``, for one whose session is not opened yet.
+
+        Some of them begin in each turn, and the others have their slices beside that. Where
+        thousands come and go at once, who was let in would otherwise stand behind all who were not:
+        nothing would be heard of it meanwhile, that it has gone neither, and as many sessions would
+        be open as clients wait.
+        """
+        self._newcomers.append(worker)
+        self._schedule()
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many newcomers wait that nobody else is to be accepted: each is a connection
+        with all that belongs to it, and a client may open ten thousand before one had its turn."""
+        return 0 < self.newcomers_max <= len(self._newcomers)
+
     def may_begin(self, turn: int) -> bool:
         """Whether the first packet of another client is processed in a turn; else it joins the
-        queue.
+        queue, as it does while there is one.
 
         Args:
             turn: its number.
         """
+        if self._newcomers:
+            return False
         if turn != self._begun_turn:
             self._begun_turn = turn
             self._begun = 0
@@ -402,17 +428,32 @@ class TurnBudget:
             gates.popleft().open()
             if gates:
                 self._gates[owner] = gates  # behind the other owners
-        workers = self._workers
+        newcomers = self._newcomers
+        for _ in range(min(len(newcomers), BEGUN_MAX)):
+            self._begin(newcomers.popleft())
         rests = self.rests()
-        if workers and not rests:
-            until_us = self._clock.monotonic_us() + LEFTOVER_US
-            for _ in range(SLICES_MAX):
+        if not rests:
+            self._give_slices()
+        if (self._workers and not rests) or newcomers or self._gates:
+            self._schedule()
+
+    def _give_slices(self) -> None:
+        workers, newcomers = self._workers, self._newcomers
+        until_us = self._clock.monotonic_us() + LEFTOVER_US
+        for _ in range(SLICES_MAX):
+            if workers:
                 worker = workers.popleft()
                 if worker.work_on():
                     workers.append(worker)
-                if not workers or self._clock.monotonic_us() >= until_us:
-                    break
-                if self.deliveries >= DELIVERIES_MAX or self.is_spent:
-                    break
-        if (workers and not rests) or self._gates:
-            self._schedule()
+            elif newcomers:
+                self._begin(newcomers.popleft())
+            else:
+                return
+            if self._clock.monotonic_us() >= until_us:
+                return
+            if self.deliveries >= DELIVERIES_MAX or self.is_spent:
+                return
+
+    def _begin(self, newcomer: Worker) -> None:
+        if newcomer.work_on():
+            self._workers.append(newcomer)

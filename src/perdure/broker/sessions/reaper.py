@@ -123,6 +123,7 @@ class Reaper:
                     published_bytes += 0 if record.will is None else len(record.will.payload)
                     if published_bytes >= DUE_BYTES:
                         break
+                core.committer.log_sync.large_bytes += published_bytes
                 await core.pipeline.committed()
                 await core.yield_to_loop()
             next_us = await core.database.next_deadline_us()

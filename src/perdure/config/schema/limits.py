@@ -40,6 +40,14 @@ class LimitsConfig(Section, frozen=True):
             ge=0,
         ),
     ] = 8 * MIB
+    connects_waiting_max: Annotated[
+        int,
+        about(
+            "Clients whose CONNECT waits for its turn; while there are so many nobody else is "
+            "accepted, and the system's backlog keeps who comes. 0 = no limit.",
+            ge=0,
+        ),
+    ] = 2_048
     publish_rate: Annotated[
         int, about("Messages per second from one connection; 0 = no limit.", live=True, ge=0)
     ] = 0
