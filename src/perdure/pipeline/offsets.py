@@ -146,19 +146,25 @@ def check(files: LogIndex, start: StreamPosition, options: ReadOptions) -> None:
         ConfigError: messages may have been dropped unread, or the database is another one.
     """
     check_same(files, start, options)
-    oldest = files.generations()[0]
-    # Generation 0: what is before the log comes from an archive, which was asked by itself. Others
-    # say nothing: another node of a cluster, from which the position may be, counts its own.
-    missed = start.generation and oldest.generation > FIRST_GENERATION
-    if missed and start.offset + 1 < oldest.since_offset and not options.skip_data_loss:
+    lost = lost_until(files, start)
+    if lost and not options.skip_data_loss:
         raise ConfigError(
-            f"generations up to {oldest.generation - 1} were dropped before this "
+            f"generations up to {files.generations()[0].generation - 1} were dropped before this "
             f"stream had read them to their end (it stood at offset {start.offset}, the log "
-            f"begins at {oldest.since_offset})",
+            f"begins at {lost + 1})",
             path=DATA_LOSS,
             hint="set option onDataLoss to skip to go on behind them; retention.keep_for and "
             "retention.time_s say how long the log waits",
         )
+
+
+def lost_until(files: LogIndex, start: StreamPosition) -> int:
+    """The last of the offsets after a position that may have been dropped unread; 0 = none."""
+    oldest = files.generations()[0]
+    # Generation 0: what is before the log comes from an archive, which was asked by itself. Others
+    # say nothing: another node of a cluster, from which the position may be, counts its own.
+    missed = start.generation and oldest.generation > FIRST_GENERATION
+    return oldest.since_offset - 1 if missed and start.offset + 1 < oldest.since_offset else 0
 
 
 def check_same(files: LogIndex, start: StreamPosition, options: ReadOptions) -> None:

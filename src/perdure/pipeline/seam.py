@@ -11,12 +11,13 @@ dropped where that is to be passed over.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perdure.errors import StorageUnavailable
 from perdure.limits import OFFSET_MAX
-from perdure.pipeline import history, log_index
+from perdure.pipeline import history, log_index, passed_over
 from perdure.pipeline.conditions import Narrowing
 from perdure.pipeline.log_source import Part, Taken
 from perdure.pipeline.options import ReadOptions
@@ -35,9 +36,11 @@ def read(part: history.AnyPart, columns: Sequence[str], options: ReadOptions) ->
             that is not to be passed over.
         ConfigError: the archive has not what the log has dropped.
     """
-    goes_on = options.catalog or (options.skip_data_loss and not options.whole)
-    if not isinstance(part, Part) or not goes_on:
+    if not isinstance(part, Part):
         yield from history.read(part, columns)
+        return
+    if not options.catalog and (options.whole or not options.skip_data_loss):
+        yield from _all_of(part, columns, options)
         return
     taken = Taken(columns)
     left: Sequence[history.AnyPart] = [part]
@@ -55,11 +58,36 @@ def read(part: history.AnyPart, columns: Sequence[str], options: ReadOptions) ->
                 dropped = index.generations()[0].since_offset - 1
                 if dropped <= seam:
                     raise
+                if not options.catalog:
+                    lost = min(dropped, part.slices[-1].until_offset)
+                    passed_over.tell(options.place, seam, lost, while_reading=True)
                 # It is further each time, so this ends.
                 seam = dropped
                 left = history.plan(index, options.between(0, OFFSET_MAX), _bounds(part))
         else:
             return
+
+
+def _all_of(part: Part, columns: Sequence[str], options: ReadOptions) -> Iterator[Any]:
+    """The rows of a part that must not lack any.
+
+    Raises:
+        StorageUnavailable: the log is away, or has dropped some of it; says which offsets.
+    """
+    try:
+        yield from history.read(part, columns)
+    except StorageUnavailable as gone:
+        after, until = part.slices[0].after_offset, part.slices[-1].until_offset
+        dropped = 0
+        # Where it cannot be looked at, what went wrong is what is told.
+        with contextlib.suppress(StorageUnavailable), log_index.opened(options) as index:
+            dropped = index.generations()[0].since_offset - 1
+        if dropped <= after:
+            raise
+        raise StorageUnavailable(
+            f"{gone.message}: {passed_over.span(after, min(dropped, until))} were to be read",
+            hint=gone.hint,
+        ) from gone
 
 
 def _bounds(part: Part) -> Narrowing:

@@ -297,13 +297,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogPartition]:
         """The parts of a micro-batch, the same whenever it is planned."""
         from perdure.limits import OFFSET_MAX
-        from perdure.pipeline import history, offsets
+        from perdure.pipeline import history, offsets, passed_over
         from perdure.pipeline.conditions import Narrowing
 
         def plan(files: LogIndex) -> list[AnyPart]:
             begin, stop = offsets.parse_position(start), offsets.parse_position(end)
             offsets.check_reach(files, stop.offset, self._options)
             history.check(files, begin, self._options)
+            passed_over.tell_unread(files, begin, stop, self._options)
             bounds = Narrowing(after_offset=begin.offset, until_offset=stop.offset)
             # ``from`` says where a query began. As an age (2h) it is later at every restart, and
             # must not cut what the positions say.

@@ -460,7 +460,11 @@ def test_what_is_dropped_after_the_plan_comes_from_the_archive(
 @pytest.mark.parametrize("whole", ["off", "on"])
 @pytest.mark.parametrize("word", ["fail", "skip"])
 def test_what_is_dropped_after_the_plan_is_passed_over_where_loss_is(
-    database: RocksDatabase, tmp_path: Path, word: str, whole: str
+    database: RocksDatabase,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    word: str,
+    whole: str,
 ) -> None:
     """A stream that was to go on behind what is lost ended with each drop while it read."""
     written = [message for hour in range(3) for message in grow(database, hour)]
@@ -480,10 +484,15 @@ def test_what_is_dropped_after_the_plan_is_passed_over_where_loss_is(
         ]
 
     if (word, whole) != ("skip", "off"):
-        with pytest.raises(StorageUnavailable, match=r"generation 1 of .* was dropped"):
+        with pytest.raises(StorageUnavailable, match=r"generation 1 of .* was dropped") as caught:
             found()
+        assert f"offsets up to {START + SECOND} (" in caught.value.message
+        assert not caplog.records
         return
     assert sorted(found()) == [message.offset for message in written[len(TOPICS) :]]
+    told = "".join(record.getMessage() for record in caplog.records)
+    assert f"offsets up to {START + SECOND} (" in told
+    assert "what had not been read of them is passed over" in told
 
 
 @pytest.mark.parametrize("dropped", [0, 1, 3])

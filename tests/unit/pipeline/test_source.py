@@ -21,7 +21,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import datasource as spark
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from perdure.pipeline import looks, source
+from perdure.pipeline import looks, offsets, source
 from perdure.pipeline.source import LogReader, LogStreamReader, PushdownReader
 
 
@@ -150,6 +150,25 @@ def test_an_offset_to_begin_at_that_was_dropped_is_told(
     assert rows_of_stream(tmp_path, **there) == ["b"]
     assert rows_of_stream(tmp_path, startingOffsets="earliest") == ["b"]
     assert rows_of_batch(tmp_path, **{"from": str(first.offset)}) == ["b"]
+
+
+def test_what_a_stream_passes_over_is_told(
+    database: RocksDatabase, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who went on behind lost messages was never told that there had been any."""
+    append(database, ["a"] * 9, at=START)
+    reader = data_source(tmp_path, failOnDataLoss="false").streamReader(TOPIC)
+    assert isinstance(reader, LogStreamReader)
+    start = reader.latestOffset(reader.initialOffset(), ReadMaxRows(3))
+    database.rotate(START + SECOND)
+    append(database, ["b"], at=START + 2 * SECOND)
+    database.drop_generation(1)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert rows(reader, reader.partitions(start, end)) == ["b"]
+    (told,) = (record.getMessage() for record in caplog.records)
+    assert f"offsets {offsets.parse_position(start).offset + 1} to " in told
+    rows(reader, reader.partitions(end, end))
+    assert len(caplog.records) == 1
 
 
 def rows_of_batch(home: Path, **options: str) -> list[str]:
