@@ -29,7 +29,7 @@ from perdure.broker.connection.disconnect_reply import version_of_refusal
 from perdure.broker.connection.ending import EndingConnection
 from perdure.broker.connection.inbound_frames import LARGE_FRAME_BYTES
 from perdure.broker.connection.inbound_gate import InboundGate
-from perdure.broker.connection.large_wills import WaitingWill
+from perdure.broker.connection.large_wills import Waiting
 from perdure.broker.connection.qos_flow import QosFlow
 from perdure.broker.connection.refusal_log import foreign
 from perdure.broker.delivery.sender import Sender
@@ -188,7 +188,7 @@ class Connection(EndingConnection):
         if self._state != NEW:
             parts.turn_budget.add(self)
         elif self.unknown_bytes > BULK_BYTES:
-            parts.large_wills.wait(WaitingWill(parts.large_wills, self.unknown_bytes, self.work_on))
+            parts.large_wills.wait(Waiting(parts.large_wills, self.unknown_bytes, self.work_on))
         else:
             parts.turn_budget.add_newcomer(self)
 
@@ -276,7 +276,7 @@ class Connection(EndingConnection):
         session, wills = self.session, self._parts.large_wills
         size = 0 if session is None else will_size(session.record.will)
         if self._state != CLOSED and not wills.may_write(size):
-            wills.wait(WaitingWill(wills, size, functools.partial(self._lost, why)))
+            wills.wait(Waiting(wills, size, functools.partial(self._lost, why)))
         else:
             self._lost(why)
 

@@ -64,7 +64,7 @@ class LargeWills:
         """Whether the disk has enough."""
         return self._committer.log_sync.is_large()
 
-    def wait(self, waiting: WaitingWill) -> None:
+    def wait(self, waiting: Waiting) -> None:
         """Join the queue, now or when the disk has caught up."""
         if self.is_behind:
             self._pipeline.pause(waiting)
@@ -73,12 +73,12 @@ class LargeWills:
 
 
 @final
-class WaitingWill:
-    """One that waits; a ``turn_budget.Worker``.
+class Waiting:
+    """A client that waits to begin or to end; a ``turn_budget.Worker``.
 
     Args:
         wills: who gives it its turn.
-        size: of it, bytes.
+        size: of its will, bytes.
         write: goes on then; returns whether there is more to do.
     """
 

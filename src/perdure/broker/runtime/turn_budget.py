@@ -259,7 +259,8 @@ class TurnBudget:
         self._turns: TurnScheduler = turns
         self._clock: Clock = clock
         self._workers: deque[Worker] = deque()
-        self._newcomers: deque[Worker] = deque()
+        self._newcomers: set[Worker] = set()
+        """Those of them whose CONNECT was not looked at."""
         self.newcomers_max: int = 0
         self._gates: dict[object, deque[Gate]] = {}
         self._begun: int = 0
@@ -292,15 +293,9 @@ class TurnBudget:
         self._schedule()
 
     def add_newcomer(self, worker: Worker) -> None:
-        """As ``add``, for one whose session is not opened yet.
-
-        Some of them begin in each turn, and the others have their slices beside that. Where
-        thousands come and go at once, who was let in would otherwise stand behind all who were not:
-        nothing would be heard of it meanwhile, that it has gone neither, and as many sessions would
-        be open as clients wait.
-        """
-        self._newcomers.append(worker)
-        self._schedule()
+        """As ``add``, for one whose CONNECT was not looked at."""
+        self._newcomers.add(worker)
+        self.add(worker)
 
     @property
     def is_crowded(self) -> bool:
@@ -310,13 +305,11 @@ class TurnBudget:
 
     def may_begin(self, turn: int) -> bool:
         """Whether the first packet of another client is processed in a turn; else it joins the
-        queue, as it does while there is one.
+        queue.
 
         Args:
             turn: its number.
         """
-        if self._newcomers:
-            return False
         if turn != self._begun_turn:
             self._begun_turn = turn
             self._begun = 0
@@ -428,32 +421,19 @@ class TurnBudget:
             gates.popleft().open()
             if gates:
                 self._gates[owner] = gates  # behind the other owners
-        newcomers = self._newcomers
-        for _ in range(min(len(newcomers), BEGUN_MAX)):
-            self._begin(newcomers.popleft())
-        rests = self.rests()
-        if not rests:
-            self._give_slices()
-        if (self._workers and not rests) or newcomers or self._gates:
-            self._schedule()
-
-    def _give_slices(self) -> None:
         workers, newcomers = self._workers, self._newcomers
-        until_us = self._clock.monotonic_us() + LEFTOVER_US
-        for _ in range(SLICES_MAX):
-            if workers:
+        rests = self.rests()
+        if workers and not rests:
+            until_us = self._clock.monotonic_us() + LEFTOVER_US
+            for _ in range(SLICES_MAX):
                 worker = workers.popleft()
+                if newcomers:
+                    newcomers.discard(worker)
                 if worker.work_on():
                     workers.append(worker)
-            elif newcomers:
-                self._begin(newcomers.popleft())
-            else:
-                return
-            if self._clock.monotonic_us() >= until_us:
-                return
-            if self.deliveries >= DELIVERIES_MAX or self.is_spent:
-                return
-
-    def _begin(self, newcomer: Worker) -> None:
-        if newcomer.work_on():
-            self._workers.append(newcomer)
+                if not workers or self._clock.monotonic_us() >= until_us:
+                    break
+                if self.deliveries >= DELIVERIES_MAX or self.is_spent:
+                    break
+        if (workers and not rests) or self._gates:
+            self._schedule()

@@ -47,7 +47,7 @@ class LimitsConfig(Section, frozen=True):
             "accepted, and the system's backlog keeps who comes. 0 = no limit.",
             ge=0,
         ),
-    ] = 2_048
+    ] = 8_192
     publish_rate: Annotated[
         int, about("Messages per second from one connection; 0 = no limit.", live=True, ge=0)
     ] = 0

@@ -73,47 +73,6 @@ def test_so_many_clients_begin_in_a_turn() -> None:
         assert begins == [True] * BEGUN_MAX + [False] * 2
 
 
-def test_who_was_let_in_does_not_stand_behind_all_who_wait_for_that() -> None:
-    hall = Hall()
-    for number in range(2 * BEGUN_MAX):
-        Busy(hall, f"new {number}", 1, is_new=True)
-    Busy(hall, "a", 2)
-    Busy(hall, "b", 1)
-    hall.loop.run_ready()
-    assert hall.done[BEGUN_MAX : BEGUN_MAX + 3] == ["a", "b", "a"]
-    assert len(hall.done) == 2 * BEGUN_MAX + 3
-    assert not hall.shifts.is_busy
-
-
-def test_newcomers_begin_whatever_the_others_do() -> None:
-    hall = Hall()
-    Busy(hall, "flood", 10, cost_us=2 * LEFTOVER_US)
-    for number in range(2 * BEGUN_MAX):
-        Busy(hall, f"new {number}", 1, cost_us=100, is_new=True)
-    hall.next_turn()
-    assert len(hall.done) == BEGUN_MAX + 1
-    hall.shifts.will_cause(DELIVERIES_MAX, 1)
-    hall.next_turn()
-    assert len(hall.done) == 2 * BEGUN_MAX + 2
-
-
-def test_a_newcomer_with_more_to_do_is_one_of_the_others() -> None:
-    hall = Hall()
-    Busy(hall, "a", 1)
-    Busy(hall, "A", 2, is_new=True)
-    Busy(hall, "B", 1, is_new=True)
-    hall.loop.run_ready()
-    assert hall.done == ["A", "B", "a", "A"]
-
-
-def test_while_newcomers_wait_nobody_begins_before_them() -> None:
-    hall = Hall()
-    Busy(hall, "A", 1, is_new=True)
-    assert not hall.shifts.may_begin(1)
-    hall.loop.run_ready()
-    assert hall.shifts.may_begin(1)
-
-
 def test_it_is_crowded_with_so_many_newcomers() -> None:
     hall = Hall()
     Busy(hall, "A", 1, is_new=True)
