@@ -7,7 +7,9 @@ for it and a short queue before them; one that finds the queue full is refused, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
+import unicodedata
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar, final
@@ -29,17 +31,23 @@ QUEUE_MAX: Final = 16
 
 def hash_password(password: str) -> str:
     """The text to keep of a password; slow."""
-    text: str = _hasher().hash(password)
+    text: str = _hasher().hash(_spelled(password))
     return text
 
 
 def fits(text: str, password: str) -> bool:
     """Whether a password is the one that a text was made of; slow."""
     exceptions = importlib.import_module("argon2.exceptions")
-    try:
-        return bool(_hasher().verify(text, password))
-    except (exceptions.VerificationError, exceptions.InvalidHashError):
-        return False
+    # As it was typed too: what earlier releases have kept was made of that.
+    for spelling in dict.fromkeys((_spelled(password), password)):
+        with contextlib.suppress(exceptions.VerificationError, exceptions.InvalidHashError):
+            return bool(_hasher().verify(text, spelling))
+    return False
+
+
+def _spelled(password: str) -> str:
+    """One spelling for what keyboards send as one or as several code points (RFC 8265, 4.2.2)."""
+    return unicodedata.normalize("NFC", password)
 
 
 def is_dated(text: str) -> bool:
