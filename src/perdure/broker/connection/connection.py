@@ -276,17 +276,15 @@ class Connection(EndingConnection):
         session, wills = self.session, self._parts.large_wills
         size = 0 if session is None else will_size(session.record.will)
         if self._state != CLOSED and not wills.may_write(size):
-            wills.wait(Waiting(wills, size, functools.partial(self._lost, why)))
+            wills.wait(Waiting(wills, size, functools.partial(self._lost, why, size)))
         else:
-            self._lost(why)
+            self._lost(why, size)
 
-    def _lost(self, why: str) -> bool:
+    def _lost(self, why: str, will_bytes: int) -> bool:
         """It ends, and has nothing more to do."""
         try:
             if self._state != CLOSED:
-                session = self.session
-                if session is not None:
-                    self._parts.committer.log_sync.large_bytes += will_size(session.record.will)
+                self._parts.committer.log_sync.large_bytes += will_bytes
                 self.end(why, send_will=True)
         except Exception as error:  # noqa: BLE001 - the invariant of the module
             self.broke(error, "close")

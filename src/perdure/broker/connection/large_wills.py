@@ -49,7 +49,7 @@ class LargeWills:
         """
         if size <= BULK_BYTES:
             return True
-        if self.is_behind:
+        if self._committer.log_sync.is_large():
             return False
         turn = self._pipeline.number
         if turn != self._turn:
@@ -59,14 +59,9 @@ class LargeWills:
         self._turn_bytes += size
         return True
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether the disk has enough."""
-        return self._committer.log_sync.is_large()
-
     def wait(self, waiting: Waiting) -> None:
         """Join the queue, now or when the disk has caught up."""
-        if self.is_behind:
+        if self._committer.log_sync.is_large():
             self._pipeline.pause(waiting)
         else:
             self._budget.add(waiting)
@@ -93,8 +88,6 @@ class Waiting:
         """Its turn, perhaps."""
         if self._wills.may_write(self._size):
             return self._write()
-        if not self._wills.is_behind:
-            return True
         self._wills.wait(self)
         return False
 

@@ -300,7 +300,11 @@ class TurnBudget:
     @property
     def is_crowded(self) -> bool:
         """Whether so many newcomers wait that nobody else is to be accepted: each is a connection
-        with all that belongs to it, and a client may open ten thousand before one had its turn."""
+        with all that belongs to it, and a client may open ten thousand before one had its turn.
+
+        Who has sent half a CONNECT and had its turn is none: that may never come, and this must end
+        by itself.
+        """
         return 0 < self.newcomers_max <= len(self._newcomers)
 
     def may_begin(self, turn: int) -> bool:
