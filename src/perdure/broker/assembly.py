@@ -18,8 +18,8 @@ from perdure.broker.cluster.survey import Survey
 from perdure.broker.connection.connect_handler import ConnectHandler
 from perdure.broker.connection.control_packets import ControlPackets
 from perdure.broker.connection.enhanced_auth import EnhancedAuth
+from perdure.broker.connection.heavy_turns import HeavyTurns
 from perdure.broker.connection.inbound_frames import InboundFrames
-from perdure.broker.connection.large_wills import LargeWills
 from perdure.broker.connection.newcomers import Newcomers
 from perdure.broker.connection.publish_refusals import PublishRefusals
 from perdure.broker.connection.refusal_log import RefusalLog
@@ -190,7 +190,7 @@ def _wire_connections(
     )
     services.newcomers = Newcomers(config.limits.connect_bytes_max)
     services.turn_budget.newcomers_max = config.limits.connects_waiting_max
-    services.large_wills = LargeWills(services.pipeline, services.committer, services.turn_budget)
+    services.heavy_turns = HeavyTurns(services.pipeline, services.committer, services.turn_budget)
     enhanced_auth = EnhancedAuth(services, ban_enforcer=services.ban_enforcer)
     services.login_expiry = LoginExpiry(
         services, registry=services.registry, shared=services.shared_subscriptions

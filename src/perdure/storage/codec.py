@@ -28,6 +28,7 @@ Knows no keys and no engine. Invariant: ``decode(encode(x)) == x``; bytes of a l
 from __future__ import annotations
 
 import struct
+from sys import intern
 from typing import Final, TypeVar, final
 
 import msgspec
@@ -217,13 +218,14 @@ def decode_entry(offset: int, value: bytes) -> InboxEntry:
             position += _ENTRY_PLACE.size
         identifiers = struct.unpack_from(f">{identifier_count}I", value, position)
         position += 4 * identifier_count
-        group_key = value[position : position + group_length].decode()
+        # A session may keep a thousand entries in memory: one text for all of them.
+        group_key = intern(value[position : position + group_length].decode())
         position += group_length
         message = None
         if flags & _HAS_MESSAGE:
             message_offset, topic_length = _ENTRY_MESSAGE.unpack_from(value, position)
             position += _ENTRY_MESSAGE.size
-            topic = value[position : position + topic_length].decode()
+            topic = intern(value[position : position + topic_length].decode())
             message = decode_message(topic, message_offset, value[position + topic_length :])
         elif position != len(value):
             raise StorageCorrupt(f"inbox entry at {offset} has {len(value)} bytes")

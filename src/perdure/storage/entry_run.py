@@ -19,6 +19,7 @@ Invariant: ``decode(last, encode(run)) == run``.
 from __future__ import annotations
 
 import struct
+from sys import intern
 from typing import Final
 
 from perdure.errors import StorageCorrupt
@@ -96,7 +97,7 @@ def decode_entries(last: int, value: bytes) -> list[InboxEntry]:
         at = _HEAD.size
         identifiers = struct.unpack_from(f">{identifier_count}I", value, at)
         at += 4 * identifier_count
-        group_key = value[at : at + group_length].decode()
+        group_key = intern(value[at : at + group_length].decode())
         at += group_length
         body = at + count * _PLACE.size
         messages: list[Message] = []
@@ -104,7 +105,7 @@ def decode_entries(last: int, value: bytes) -> list[InboxEntry]:
             log_offset, topic_length, length = _PLACE.unpack_from(value, at)
             at += _PLACE.size
             start = body + topic_length
-            topic = value[body:start].decode()
+            topic = intern(value[body:start].decode())
             body = start + length
             if body > len(value):
                 raise _cut_short(last)

@@ -90,7 +90,7 @@ async def test_nobody_is_accepted_while_newcomers_crowd(bench: Bench) -> None:
     listener = bench.listen()
     budget = listener.turn_budget
     budget.newcomers_max = 1
-    budget._newcomers.add(first := Newcomer())  # which has no turn yet
+    budget._newcomers.append(first := Newcomer())  # which has no turn yet
     _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     async with asyncio.timeout(HANG_S):
         while listener._retry is None:

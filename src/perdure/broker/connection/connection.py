@@ -15,7 +15,6 @@ of it is read. Invariant: whatever a client sends costs at most its own connecti
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, final
 
 from perdure.broker.commit.waiters import LEVEL_FSYNC
@@ -27,15 +26,14 @@ from perdure.broker.connection.client import (
 )
 from perdure.broker.connection.disconnect_reply import version_of_refusal
 from perdure.broker.connection.ending import EndingConnection
+from perdure.broker.connection.heavy_turns import Waiting
 from perdure.broker.connection.inbound_frames import LARGE_FRAME_BYTES
 from perdure.broker.connection.inbound_gate import InboundGate
-from perdure.broker.connection.large_wills import Waiting
 from perdure.broker.connection.qos_flow import QosFlow
 from perdure.broker.connection.refusal_log import foreign
 from perdure.broker.delivery.sender import Sender
 from perdure.broker.runtime.stream import NoStream, PeerInfo
 from perdure.broker.runtime.turn_budget import BULK_BYTES, FEW, SLICE, Beginning, FanOut
-from perdure.broker.sessions.counts import will_size
 from perdure.errors import MqttError
 from perdure.limits import CONNECT_HEAD_BYTES
 from perdure.mqtt.decode import Decoder
@@ -188,7 +186,7 @@ class Connection(EndingConnection):
         if self._state != NEW:
             parts.turn_budget.add(self)
         elif self.unknown_bytes > BULK_BYTES:
-            parts.large_wills.wait(Waiting(parts.large_wills, self.unknown_bytes, self.work_on))
+            parts.heavy_turns.wait(Waiting(parts.heavy_turns, self.unknown_bytes, self.work_on))
         else:
             parts.turn_budget.add_newcomer(self)
 
@@ -270,28 +268,7 @@ class Connection(EndingConnection):
         caused = dispatcher.caused.pop(session.client_id, 0)
         self._fan.learn(caused, published, parts.turn_budget, parts.pipeline.number)
 
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """The transport is gone."""
-        why = "connection lost" if exc is None else type(exc).__name__
-        session, wills = self.session, self._parts.large_wills
-        size = 0 if session is None else will_size(session.record.will)
-        if self._state != CLOSED and not wills.may_write(size):
-            wills.wait(Waiting(wills, size, functools.partial(self._lost, why, size)))
-        else:
-            self._lost(why, size)
-
-    def _lost(self, why: str, will_bytes: int) -> bool:
-        """It ends, and has nothing more to do."""
-        try:
-            if self._state != CLOSED:
-                self._parts.committer.log_sync.large_bytes += will_bytes
-                self.end(why, send_will=True)
-        except Exception as error:  # noqa: BLE001 - the invariant of the module
-            self.broke(error, "close")
-        self._let_go()
-        return False
-
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
         """Leave no circle of references behind: who still knows one of its parts (an answer that
         waits for the disk) keeps that part alone, and the collector has nothing to find. Two
         thousand connections in a minute were a walk through all that they had left."""

@@ -73,7 +73,7 @@ class ControlPackets:
             return self._run(connection, work, packet)
         if isinstance(packet, Disconnect):
             self._disconnect(connection, packet)
-            return True
+            return False  # nothing behind it counts
         core = self._core
         if isinstance(packet, Connect):
             connection.begin_opening()
@@ -145,7 +145,7 @@ class ControlPackets:
             if session.record.expiry_s == 0 and expiry_s:
                 raise ProtocolViolation("session expiry 0 cannot be raised at DISCONNECT")
             self._sessions.change_expiry(session, expiry_s)
-        connection.end("disconnect", send_will=packet.reason != 0)
+        connection.take_leave(send_will=packet.reason != 0)
 
 
 def _take_rate(connection: EndingConnection) -> None:

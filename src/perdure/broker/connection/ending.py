@@ -5,10 +5,12 @@ Invariant: whatever a client sends costs at most its own connection (``unexpecte
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, Final
 
 from perdure.broker.connection.client import CLOSED, CONNECTED, NEW, OPENING, ClientConnection
 from perdure.broker.connection.disconnect_reply import refuse, send_disconnect
+from perdure.broker.connection.heavy_turns import Waiting, weight
 from perdure.broker.connection.keep_alive import KeepAlive
 from perdure.broker.delivery.live_session import SessionParts
 from perdure.broker.publish.path import REFUSALS
@@ -26,6 +28,7 @@ from perdure.mqtt.reason_codes import (
 from perdure.observe.instruments import add
 
 if TYPE_CHECKING:
+    from perdure.broker.connection.heavy_turns import HeavyTurns
     from perdure.broker.connection.inbound_gate import InboundGate
     from perdure.broker.connection.newcomers import Newcomers
     from perdure.broker.connection.refusal_log import RefusalLog
@@ -35,11 +38,16 @@ if TYPE_CHECKING:
     from perdure.broker.sessions.lifecycle import SessionLifecycle
 
 
+LEAVE: Final = "disconnect"
+"""Why a connection ended that its client has taken leave of."""
+
+
 class EndingParts(SessionParts):
     """Who must know that a connection ends."""
 
-    __slots__ = ("newcomers", "refusal_log", "sessions")
+    __slots__ = ("heavy_turns", "newcomers", "refusal_log", "sessions")
 
+    heavy_turns: HeavyTurns
     newcomers: Newcomers
     refusal_log: RefusalLog
     sessions: SessionLifecycle
@@ -63,6 +71,8 @@ class EndingConnection(ClientConnection):
 
     __slots__ = (
         "_ending_parts",
+        "_has_taken_leave",
+        "_sends_will",
         "_stream",
         "counted_protocol",
         "has_large_frame",
@@ -84,6 +94,10 @@ class EndingConnection(ClientConnection):
         super().__init__(peer, inbound_gate, sender, received_us=received_us)
         self._ending_parts: EndingParts = parts
         self._stream: ByteStream = stream
+        self._has_taken_leave: bool = False
+        """The client has sent DISCONNECT."""
+        self._sends_will: bool = True
+        """It has not said, by DISCONNECT, that its will is not to be sent."""
         self.counted_protocol: str = ""
         self.has_large_frame: bool = False
         self.unknown_bytes: int = 0
@@ -138,6 +152,50 @@ class EndingConnection(ClientConnection):
             raise ProtocolViolation("AUTH expected")
         self.inbound_gate.hold()
         return packet
+
+    def take_leave(self, *, send_will: bool) -> None:
+        """The client has sent DISCONNECT."""
+        turns, size = self._ending_parts.heavy_turns, weight(self.session)
+        if turns.may_write(size):
+            self.end(LEAVE, send_will=send_will)
+            return
+        self._has_taken_leave = True
+        self._sends_will = send_will
+        self.is_connected = False
+        self.inbound_gate.hold()
+        self.inbound_gate.close()
+        self.keep_alive.stop()
+        turns.wait(Waiting(turns, size, functools.partial(self._end_in_turn, LEAVE, size)))
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The transport is gone."""
+        why = "connection lost" if exc is None else type(exc).__name__
+        turns, size = self._ending_parts.heavy_turns, weight(self.session)
+        if self._state != CLOSED and not turns.may_write(size):
+            self.is_connected = False  # groups give it nothing more
+            turns.wait(Waiting(turns, size, functools.partial(self._lost, why, size)))
+        else:
+            self._lost(why, size)
+
+    def _lost(self, why: str, size: int) -> bool:
+        """It ends, and has nothing more to do."""
+        self._end_in_turn(why, size)
+        self.let_go()
+        return False
+
+    def _end_in_turn(self, why: str, size: int) -> bool:
+        """It ends, if it has not meanwhile."""
+        try:
+            if self._state != CLOSED:
+                self._ending_parts.committer.log_sync.large_bytes += size
+                self.end(why, send_will=True)
+        except Exception as error:  # noqa: BLE001 - the invariant of the module
+            self.broke(error, "close")
+        return False
+
+    def let_go(self) -> None:
+        """Keep nothing alive that knew the connection."""
+        raise NotImplementedError
 
     def close(self, reason_code: int) -> None:
         """Take leave of the peer with a reason code, then close."""
@@ -241,6 +299,8 @@ class EndingConnection(ClientConnection):
 
     def end(self, why: str, *, send_will: bool, is_logged: bool = False) -> None:
         """Leave the session and close the stream after what was sent."""
+        if self._has_taken_leave:
+            why, send_will = LEAVE, self._sends_will
         was_connected = self._state == CONNECTED
         self._state = CLOSED
         self.is_connected = False

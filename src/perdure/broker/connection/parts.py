@@ -9,7 +9,6 @@ from perdure.broker.connection.ending import EndingConnection, EndingParts
 if TYPE_CHECKING:
     from perdure.broker.connection.control_packets import ControlPackets
     from perdure.broker.connection.inbound_frames import InboundFrames
-    from perdure.broker.connection.large_wills import LargeWills
     from perdure.broker.connection.publish_refusals import PublishRefusals
     from perdure.broker.publish.path import PublishPath
 
@@ -20,7 +19,6 @@ class ConnectionParts(EndingParts):
     __slots__ = (
         "control_packets",
         "inbound_frames",
-        "large_wills",
         "nobody",
         "publish_path",
         "refusals",
@@ -28,7 +26,6 @@ class ConnectionParts(EndingParts):
 
     control_packets: ControlPackets
     inbound_frames: InboundFrames
-    large_wills: LargeWills
     nobody: EndingConnection | None
     """Stands where connections are that are gone; made with the first that goes."""
     publish_path: PublishPath

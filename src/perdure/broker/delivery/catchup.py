@@ -31,6 +31,9 @@ TURN_US: Final = 4_000
 PAGE_MAX: Final = 1_024
 """Messages of one page at most, for a client that takes so many at once: some 2 ms."""
 
+GROUP_RUN_MAX: Final = 64
+"""Entries of a group that are forgotten together, once the client has acknowledged all of them."""
+
 
 @final
 class CatchUp:
@@ -138,11 +141,12 @@ class CatchUp:
         limited = limits.may_drop(session)
         pending = PendingMessages(subscriptions, session.outbound.next_serial - 1)
         pending.page(page.messages, page.entries)
+        group_run: list[InboxEntry] = []
         while pending.advance():
             message, options = pending.message, pending.options
             if message is None or options is None:
                 assert pending.entry is not None
-                self._offer_entry(session, pending.entry)
+                group_run = self._offer_entry(session, pending.entry, group_run)
                 continue
             if limited:
                 if limits.drops(session, message):
@@ -175,7 +179,17 @@ class CatchUp:
         offered = session.deliver_run(run if taken == len(run) else run[:taken], identifiers)
         pending.give_back(len(run) - offered)
 
-    def _offer_entry(self, session: LiveSession, entry: InboxEntry) -> None:
+    def _offer_entry(
+        self, session: LiveSession, entry: InboxEntry, group_run: list[InboxEntry]
+    ) -> list[InboxEntry]:
+        """Offer an entry of the private stream.
+
+        Args:
+            group_run: what groups gave that was offered before it in this step, the last of it.
+
+        Returns:
+            The same with this entry, if it is one of those.
+        """
         session.inbox_until = max(session.inbox_until, entry.offset)
         if entry.serial:
             session.outbound.pass_to(entry.serial)
@@ -188,14 +202,19 @@ class CatchUp:
                 session.drop_note += 1
             session.outbound.skip(entry.offset)
             session.moved()
-            return
+            return group_run
         if not entry.group_key and self._pending_limits.drops_entry(session, entry, message):
-            return
+            return group_run
         if entry.group_key and not session.outbound.was_settled(session.outbound.next_serial):
             runs = session.group_runs
             # Those that were dispatched while it was behind are there.
             if not runs or runs[-1][-1].offset < entry.offset:
-                runs.append([entry])
+                if runs and runs[-1] is group_run and len(group_run) < GROUP_RUN_MAX:
+                    group_run.append(entry)
+                else:
+                    group_run = [entry]
+                    runs.append(group_run)
         session.offer(
             message, entry.qos, entry.retain, entry.identifiers, entry.offset, entry.group_key
         )
+        return group_run

@@ -259,8 +259,8 @@ class TurnBudget:
         self._turns: TurnScheduler = turns
         self._clock: Clock = clock
         self._workers: deque[Worker] = deque()
-        self._newcomers: set[Worker] = set()
-        """Those of them whose CONNECT was not looked at."""
+        self._newcomers: deque[Worker] = deque()
+        """Those whose CONNECT was not looked at."""
         self.newcomers_max: int = 0
         self._gates: dict[object, deque[Gate]] = {}
         self._begun: int = 0
@@ -293,9 +293,10 @@ class TurnBudget:
         self._schedule()
 
     def add_newcomer(self, worker: Worker) -> None:
-        """As ``add``, for one whose CONNECT was not looked at."""
-        self._newcomers.add(worker)
-        self.add(worker)
+        """As ``add``, for one whose CONNECT was not looked at: some of them begin in each turn,
+        however many others wait. What was let in already would stand behind all of them."""
+        self._newcomers.append(worker)
+        self._schedule()
 
     @property
     def is_crowded(self) -> bool:
@@ -389,7 +390,7 @@ class TurnBudget:
 
     def _wake(self) -> None:
         self._is_woken = False
-        if self._workers:
+        if self._waits:
             self._schedule()
 
     async def step(self, owner: object) -> None:
@@ -425,19 +426,31 @@ class TurnBudget:
             gates.popleft().open()
             if gates:
                 self._gates[owner] = gates  # behind the other owners
-        workers, newcomers = self._workers, self._newcomers
         rests = self.rests()
-        if workers and not rests:
-            until_us = self._clock.monotonic_us() + LEFTOVER_US
-            for _ in range(SLICES_MAX):
-                worker = workers.popleft()
-                if newcomers:
-                    newcomers.discard(worker)
-                if worker.work_on():
-                    workers.append(worker)
-                if not workers or self._clock.monotonic_us() >= until_us:
-                    break
-                if self.deliveries >= DELIVERIES_MAX or self.is_spent:
-                    break
-        if (workers and not rests) or self._gates:
+        if not rests:
+            self._work()
+        if (self._waits and not rests) or self._gates:
             self._schedule()
+
+    @property
+    def _waits(self) -> bool:
+        return bool(self._workers or self._newcomers)
+
+    def _work(self) -> None:
+        """Give slices to those who wait."""
+        workers, newcomers, clock = self._workers, self._newcomers, self._clock
+        until_us = clock.monotonic_us() + LEFTOVER_US
+        for _ in range(min(BEGUN_MAX, len(newcomers))):
+            worker = newcomers.popleft()
+            if worker.work_on():
+                workers.append(worker)
+            if clock.monotonic_us() >= until_us:
+                return
+        for _ in range(SLICES_MAX):
+            if not workers or self.deliveries >= DELIVERIES_MAX or self.is_spent:
+                break
+            worker = workers.popleft()
+            if worker.work_on():
+                workers.append(worker)
+            if clock.monotonic_us() >= until_us:
+                break

@@ -1,8 +1,9 @@
-"""When a large will is written: with its CONNECT, and again when its connection is lost.
+"""When clients begin or end whose coming or going writes much: some in each turn of the loop.
 
-Each time it is a part of its session's record. A thousand clients that come or go at one instant,
-with 60 KB each, would have 60 MB in one write, for which everybody stands a quarter of a second. So
-they wait for their turn: some of them in each turn of the loop, and none while the disk has enough
+A large will is written with its CONNECT and again when its connection is lost, as a part of its
+session's record; a thousand of 60 KB that go at one instant are 60 MB in one write. A member of a
+shared group that leaves gives back what it has not acknowledged, entry by entry; five hundred with
+a thousand each are seconds. So they wait for their turn, and none has it while the disk has enough
 (``LogSync.is_large``).
 """
 
@@ -12,19 +13,32 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
 from perdure.broker.runtime.turn_budget import BULK_BYTES
+from perdure.broker.sessions.counts import will_size
 
 if TYPE_CHECKING:
     from perdure.broker.commit.committer import Committer
     from perdure.broker.commit.pipeline import CommitPipeline
+    from perdure.broker.delivery.live_session import LiveSession
     from perdure.broker.runtime.turn_budget import TurnBudget
 
 TURN_BYTES: Final = 256 * 1024
-"""Bytes of large wills in one turn; one is written in any case."""
+"""Bytes of those that begin or end in one turn; one does in any case."""
+ENTRY_BYTES: Final = 512
+"""What an entry counts that goes back to its group: a tombstone, a row of the group, and the time
+of half a KiB."""
+
+
+def weight(session: LiveSession | None) -> int:
+    """What a session's going writes, bytes about."""
+    if session is None:
+        return 0
+    entries = sum(map(len, session.group_runs))
+    return will_size(session.record.will) + ENTRY_BYTES * entries
 
 
 @final
-class LargeWills:
-    """Gives large wills their turns.
+class HeavyTurns:
+    """Gives turns to those that write much.
 
     Args:
         pipeline: counts the turns, and tells when the disk has caught up.
@@ -42,11 +56,7 @@ class LargeWills:
         self._turn_bytes: int = 0
 
     def may_write(self, size: int) -> bool:
-        """Whether so many bytes may be written now, in this turn.
-
-        Args:
-            size: of a will and what comes with it.
-        """
+        """Whether so many bytes may be written now, in this turn."""
         if size <= BULK_BYTES:
             return True
         if self._committer.log_sync.is_large():
@@ -72,25 +82,25 @@ class Waiting:
     """A client that waits to begin or to end; a ``turn_budget.Worker``.
 
     Args:
-        wills: who gives it its turn.
-        size: of its will, bytes.
+        turns: who gives it its turn.
+        size: of what it writes, bytes.
         write: goes on then; returns whether there is more to do.
     """
 
-    __slots__ = ("_size", "_wills", "_write")
+    __slots__ = ("_size", "_turns", "_write")
 
-    def __init__(self, wills: LargeWills, size: int, write: Callable[[], bool]) -> None:
-        self._wills: LargeWills = wills
+    def __init__(self, turns: HeavyTurns, size: int, write: Callable[[], bool]) -> None:
+        self._turns: HeavyTurns = turns
         self._size: int = size
         self._write: Callable[[], bool] = write
 
     def work_on(self) -> bool:
         """Its turn, perhaps."""
-        if self._wills.may_write(self._size):
+        if self._turns.may_write(self._size):
             return self._write()
-        self._wills.wait(self)
+        self._turns.wait(self)
         return False
 
     def commits_caught_up(self) -> None:
         """The disk has."""
-        self._wills.wait(self)
+        self._turns.wait(self)

@@ -1,4 +1,4 @@
-"""Large wills are written some in each turn, and none while the disk has enough."""
+"""Clients whose coming or going writes much wait for their turns, and while the disk has enough."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 
 from perdure.broker.commit.log_sync import LogSync
 from perdure.broker.connection.connection import Connection
-from perdure.broker.connection.large_wills import TURN_BYTES
+from perdure.broker.connection.heavy_turns import TURN_BYTES
 from perdure.broker.sessions.lifecycle import SessionLifecycle
 from perdure.model import Will
+from perdure.mqtt.packets import Disconnect, Publish
 from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import Client, make_sim
 
@@ -112,3 +113,77 @@ def test_what_goes_wrong_costs_that_connection_alone(monkeypatch: pytest.MonkeyP
     sim.run_for(1_000_000)
     assert sim.live.services.registry.live.keys() == {clients[-1].client_id}
     assert sim.live.services.metrics.unexpected_errors
+
+
+MEMBERS = 6
+HELD = 300
+
+
+def _members(sim: SimBroker) -> tuple[Client, list[Client]]:
+    """One who stays, and members that hold what their group gave them; the last has a will."""
+    stays = Client(sim, "stays")
+    stays.connect()
+    stays.subscribe("w", qos=1)
+    members = [Client(sim, f"c{number}", acks=False) for number in range(MEMBERS)]
+    for member in members:
+        member.connect(will=Will("w", member.client_id.encode(), qos=1))
+        member.subscribe("$share/g/t", qos=1)
+    for number in range(MEMBERS * HELD):
+        stays.publish("t", b"%d" % number)
+        if number % HELD == 0:
+            sim.run_for(100_000)
+    sim.run_for(100_000)
+    assert all(len(member.messages) == HELD for member in members)
+    stays.subscribe("$share/g/t", qos=1)
+    return stays, members
+
+
+def _held(clients: list[Client]) -> set[bytes]:
+    return {message.payload for client in clients for message in client.messages}
+
+
+def test_members_that_hold_much_leave_some_in_each_turn(ends: Counter[int]) -> None:
+    sim = make_sim()
+    stays, members = _members(sim)
+    held = _held(members)
+    _lose_all(sim)
+    sim.run_for(1_000_000)
+    assert ends.total() == MEMBERS
+    assert max(ends.values()) == 1
+    wills = {member.client_id.encode() for member in members}
+    assert {message.payload for message in stays.messages} == held | wills
+    assert len(stays.messages) == len(held) + len(wills)  # each once
+
+
+def test_who_takes_leave_has_its_turn_too_and_no_will(ends: Counter[int]) -> None:
+    sim = make_sim()
+    stays, members = _members(sim)
+    held = _held(members)
+    for member in members:
+        # What follows DISCONNECT counts for nothing.
+        member.send(Disconnect(), Publish("t", b"late", 0))
+    members[0].wire.hang_up()
+    sim.run_for(1_000_000)
+    assert ends.total() == MEMBERS
+    assert max(ends.values()) == 1
+    assert {message.payload for message in stays.messages} == held
+    assert len(stays.messages) == len(held)
+    assert all(member.is_lost for member in members[1:])
+    assert sim.live.services.registry.live.keys() == {"stays"}
+
+
+def test_who_waits_to_leave_is_taken_over_without_its_will(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sim = make_sim()
+    stays, members = _members(sim)
+    monkeypatch.setattr(LogSync, "is_large", lambda _: True)
+    members[0].send(Disconnect())
+    sim.run_for(10_000)
+    assert members[0].client_id in sim.live.services.registry.live
+    again = Client(sim, members[0].client_id)
+    assert again.connect().session_present
+    monkeypatch.setattr(LogSync, "is_large", lambda _: False)
+    sim.run_for(1_000_000)
+    assert not stays.messages  # neither the will nor what it held and has again
+    assert _held([again]) == _held(members[:1])
