@@ -51,11 +51,12 @@ class ArchiveState(msgspec.Struct, frozen=True):
         version: of the file.
         format: iceberg, delta or parquet.
         catalog: name of an Iceberg catalog; None = the one in the directory.
-        namespace: of the tables in the catalog.
         filter_sets: what is archived; empty = everything.
         position: everything wanted up to here is in the tables.
         plans: oldest first.
         gaps: in order.
+        namespace: of the tables in the catalog.
+        round_rows: most messages of the next round; 0 = as many as any may have.
     """
 
     version: int
@@ -66,6 +67,7 @@ class ArchiveState(msgspec.Struct, frozen=True):
     plans: tuple[Plan, ...]
     gaps: tuple[Gap, ...] = ()
     namespace: str = "perdure"
+    round_rows: int = 0
 
     def within(self, lake: Lake) -> Lake:
         """A lake with the format and the names that this archive was begun with."""

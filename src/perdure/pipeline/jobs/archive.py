@@ -67,6 +67,9 @@ __all__ = ["Archive", "Execute", "PositionCallback", "Round", "Wanted", "execute
 ROWS_PER_ROUND: Final = 5_000_000
 """Bounds what is read again after a crash, and the size of a commit."""
 
+ROWS_MIN: Final = 50_000
+"""A round is made smaller after one that did not live to its end, but not below this."""
+
 ATTEMPTS: Final = 5
 """A commit is tried again when the table was maintained meanwhile."""
 
@@ -120,6 +123,7 @@ class Archive:
         self._on_position = on_position
         self._told: StreamPosition | None = None
         self._begun: set[TableSpec] = set()
+        self._is_marked: bool = False
 
     def run_round(self) -> Round:
         """Archive the next messages.
@@ -134,14 +138,15 @@ class Archive:
                 state, gap = self._begun_state(files)
                 lost = together(lost, gap)
                 start = state.position
-                end = offsets.latest(
-                    files, start, self._options, rows_max=self._rows_per_round, cap=OFFSET_MAX
-                )
+                rows = state.round_rows or self._rows_per_round
+                rows = min(rows, self._rows_per_round)
+                end = offsets.latest(files, start, self._options, rows_max=rows, cap=OFFSET_MAX)
                 newest = files.newest()
             self._say(start)
             is_last = newest is None or newest.offset <= end.offset
             if end.offset <= start.offset:
                 return Round(0, 0, end, is_last, gap=lost, behind_us=_behind_us(newest, end))
+            state = self._marked(state, rows)
             task = self._task(state.plans[-1].tables)
             part = self._options.between(start.offset, end.offset)
             try:
@@ -153,13 +158,25 @@ class Archive:
                 continue
             is_close, newest = self._look(start)
             done = self._commit(task, written, end)
-            self._save(msgspec.structs.replace(state, position=end))
+            grown = min(2 * rows, self._rows_per_round)
+            self._save(msgspec.structs.replace(state, position=end, round_rows=grown))
             self._say(end)
             behind_us = _behind_us(newest, end)
             return msgspec.structs.replace(
                 done, is_last=is_last, gap=lost, behind_us=behind_us, is_close=is_close
             )
         raise AssertionError("the last attempt returns or raises")
+
+    def _marked(self, state: ArchiveState, rows: int) -> ArchiveState:
+        """The state with what is to be taken at once if this process does not live to the end of
+        its first round: a process that is killed again and again (for its memory, by whoever starts
+        it anew) would begin the same round for ever."""
+        if not self._is_marked:
+            self._is_marked = True
+            fewer = max(rows // 4, min(rows, ROWS_MIN))
+            state = msgspec.structs.replace(state, round_rows=fewer)
+            self._save(state)
+        return state
 
     def _begun_state(self, files: LogIndex) -> tuple[ArchiveState, Gap | None]:
         """Where this round begins, and what was dropped before that; both are safe on disk."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -614,3 +615,37 @@ def test_an_archive_stays_what_it_was_begun_as(database: RocksDatabase, tmp_path
             directory=tmp_path,
             execute=execute_here,
         ).run_round()
+
+
+def test_who_never_lives_to_the_end_of_a_round_takes_less_at_once(
+    database: RocksDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed each few seconds, an archive began the same round of five million again and again."""
+    monkeypatch.setattr(job, "ROWS_MIN", 10)
+    taken: list[int] = []
+
+    def execute(options: ReadOptions, task: WriteTask) -> list[Written]:
+        written = list(execute_here(options, task))
+        taken.append(sum(each.file.rows for each in written))
+        if taken[-1] > 30:
+            raise Stopped
+        return written
+
+    written = record(database, 300, START)
+    sink = sink_of("parquet", tmp_path / "tables", database.format.database_id)
+    archived = 0
+    while archived < 300:
+        with contextlib.suppress(Stopped):
+            archive = archive_of(tmp_path, sink, execute=execute, rows_per_round=200)
+            archived += archive.run_round().rows
+    assert taken[:6] == [200, 50, 12, 24, 48, 12]
+    check("parquet", tmp_path / "tables", written)
+
+
+def test_rounds_are_as_large_as_ever_where_none_was_cut_off(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
+    record(database, 300, START)
+    sink = sink_of("parquet", tmp_path / "tables", database.format.database_id)
+    for _ in range(3):
+        assert archive_of(tmp_path, sink, rows_per_round=100).run_round().rows == 100
