@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import mypyc_attr
 
 from perdure.model.message import Message
+
+if TYPE_CHECKING:
+    from mypy_extensions import u8
 
 
 @final
@@ -59,7 +62,7 @@ class InboxEntry:
     ) -> None:
         self.offset: int = offset
         self.message: Message | None = message
-        self.qos: int = qos
+        self.qos: u8 = qos
         self.retain: bool = retain
         self.identifiers: tuple[int, ...] = identifiers
         self.group_key: str = group_key

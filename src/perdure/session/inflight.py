@@ -52,6 +52,26 @@ class GroupSource:
 
 
 @final
+class _LastSource:
+    """The source that was made last: what a session is given comes from one group, mostly."""
+
+    __slots__ = ("source",)
+
+    def __init__(self) -> None:
+        self.source: GroupSource = GroupSource((), "")
+
+
+_last_source: Final = _LastSource()
+
+
+def _group_source(identifiers: tuple[int, ...], group_key: str) -> GroupSource:
+    source = _last_source.source
+    if source.group_key != group_key or source.identifiers != identifiers:
+        source = _last_source.source = GroupSource(identifiers, group_key)
+    return source
+
+
+@final
 @mypyc_attr(acyclic=True)
 class Delivery:
     """One message on its way to one session.
@@ -84,7 +104,7 @@ class Delivery:
     ) -> None:
         self.message: Message | None = message
         self._source: tuple[int, ...] | GroupSource = (
-            GroupSource(identifiers, group_key) if group_key else identifiers
+            _group_source(identifiers, group_key) if group_key else identifiers
         )
         self.offset: i64 = offset
         self.serial: i64 = serial

@@ -16,12 +16,12 @@ filter matches, else not. Takes valid names and filters without ``$share``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from operator import itemgetter
-from typing import Final, Generic, TypeVar, cast, final
+from collections.abc import Iterable, Iterator
+from typing import Final, Generic, TypeVar, final
 
 from perdure.topic.names import is_wildcard
 from perdure.topic.recurring import Recurring
+from perdure.topic.shape_set import ShapeSet
 from perdure.topic.trie import FilterTrie
 
 SHAPES_MAX: Final = 8
@@ -34,9 +34,6 @@ CACHE_TOPIC_LENGTH_MAX: Final = 512
 """Longer topics are not cached, so that the cache is bounded in bytes too, characters."""
 
 V = TypeVar("V")
-
-# Picks a candidate's levels out of the topic's levels followed by "+" and "#".
-_Picker = Callable[[list[str]], Iterable[str]]
 
 
 def shape_of(topic_filter: str) -> str:
@@ -57,9 +54,9 @@ class CandidateBuilder:
 
     def __init__(self, shapes: Iterable[str]) -> None:
         every = tuple(sorted(set(shapes)))
-        self._all = _ShapeSet(every)
+        self._all = ShapeSet(every)
         # [MQTT-4.7.2-1] a wildcard in the first level does not match `$`.
-        self._literal = _ShapeSet(tuple([shape for shape in every if shape[0] == "."]))
+        self._literal = ShapeSet(tuple([shape for shape in every if shape[0] == "."]))
 
     def build(self, topic: str) -> list[str]:
         """The filters of the shapes that match a topic."""
@@ -92,6 +89,7 @@ class FilterIndex(Generic[V]):
         "_lookups",
         "_misses",
         "_nothing",
+        "_nowhere",
         "_old",
         "_old_firsts",
         "_recurring",
@@ -106,7 +104,9 @@ class FilterIndex(Generic[V]):
     def __init__(self, *, cache_max: int = CACHE_MAX, shapes_max: int = SHAPES_MAX) -> None:
         self._filters: dict[str, V] = {}
         self._groups: dict[str, _Group[V]] = {}
-        self._shape_sets: dict[tuple[str, ...], _ShapeSet] = {}
+        self._nowhere = ShapeSet(())
+        # Groups with the same shapes share one.
+        self._shape_sets: dict[tuple[str, ...], ShapeSet] = {(): self._nowhere}
         self._shapes_max = shapes_max
         # The cache has two halves: when the young one is full it becomes the old one, whose
         # entries come back when they are asked for. So a hit is one look-up, and forgetting
@@ -166,7 +166,7 @@ class FilterIndex(Generic[V]):
         shape = shape_of(topic_filter)
         group = self._groups.get(first)
         if group is None:
-            group = self._groups[first] = _Group(self._shape_set(()))
+            group = self._groups[first] = _Group(self._nowhere)
         trie = group.trie
         if trie is not None and shape in trie.shapes:
             trie.put(levels, shape, value, is_new=is_new)
@@ -198,7 +198,6 @@ class FilterIndex(Generic[V]):
             self._count_down(group, shape)
         if group.trie is None and not group.counts:
             del self._groups[first]
-            self._release(group.shape_set)
         self._forget(first)
         return value
 
@@ -297,67 +296,43 @@ class FilterIndex(Generic[V]):
 
     def _count_up(self, group: _Group[V], shape: str) -> bool:
         """Count a filter of a shape; False if the shape would be one too many."""
-        shapes = group.shape_set.shapes
-        if shape in shapes:
-            group.counts[shapes.index(shape)] += 1
+        shape_set = group.shape_set
+        shapes = shape_set.shapes
+        if shape in shape_set.places:
+            group.counts[shape_set.places[shape]] += 1
             return True
-        shape_set = self._shape_set((*shapes, shape))
-        if shape_set.plan_length_max > self._shapes_max:
-            self._release(shape_set)
-            return False
-        self._release(group.shape_set)
-        group.shape_set = shape_set
+        key = (*shapes, shape)
+        found = self._shape_sets.get(key)
+        if found is None:
+            if shape_set.most_beside(shape) >= self._shapes_max:
+                return False
+            found = self._shape_sets[key] = shape_set.with_shape(shape)
+        self._use(group, found)
         group.counts.append(1)
         return True
 
     def _count_down(self, group: _Group[V], shape: str) -> None:
-        shapes = group.shape_set.shapes
-        index = shapes.index(shape)
+        shape_set = group.shape_set
+        index = shape_set.places[shape]
         group.counts[index] -= 1
         if not group.counts[index]:
-            del group.counts[index]
-            self._release(group.shape_set)
-            group.shape_set = self._shape_set(shapes[:index] + shapes[index + 1 :])
+            # The last one takes its place: the others stay where they are.
+            last = group.counts.pop()
+            if index < len(group.counts):
+                group.counts[index] = last
+            key = shape_set.shapes_without(index)
+            found = self._shape_sets.get(key)
+            if found is None:
+                found = self._shape_sets[key] = shape_set.without(index)
+            self._use(group, found)
 
-    def _shape_set(self, shapes: tuple[str, ...]) -> _ShapeSet:
-        """The set of these shapes: groups with the same shapes share one."""
-        found = self._shape_sets.get(shapes)
-        if found is None:
-            found = self._shape_sets[shapes] = _ShapeSet(shapes)
-        found.users += 1
-        return found
-
-    def _release(self, shape_set: _ShapeSet) -> None:
-        shape_set.users -= 1
-        if not shape_set.users:
-            del self._shape_sets[shape_set.shapes]
-
-
-@final
-class _ShapeSet:
-    """Shapes, and for each depth of a topic the pickers of those that can match it."""
-
-    __slots__ = ("_plans", "plan_length_max", "shapes", "users")
-
-    def __init__(self, shapes: tuple[str, ...]) -> None:
-        self.shapes = shapes
-        self.users = 0
-        depth_max = max([len(shape) for shape in shapes], default=0)
-        pickers = [_picker(shape) for shape in shapes]
-        self._plans: list[list[_Picker]] = []
-        # One more than the deepest shape: every deeper topic has the same plan.
-        for depth in range(depth_max + 2):
-            plan = [
-                pickers[index] for index, shape in enumerate(shapes) if _can_match(shape, depth)
-            ]
-            if self._plans and plan == self._plans[-1]:
-                plan = self._plans[-1]
-            self._plans.append(plan)
-        self.plan_length_max = max([len(plan) for plan in self._plans])
-
-    def plan(self, depth: int) -> list[_Picker]:
-        """The pickers for topics of a depth."""
-        return self._plans[depth if depth < len(self._plans) else -1]
+    def _use(self, group: _Group[V], shape_set: ShapeSet) -> None:
+        before = group.shape_set
+        shape_set.users += 1
+        group.shape_set = shape_set
+        before.users -= 1
+        if not before.users and before.shapes:
+            del self._shape_sets[before.shapes]
 
 
 @final
@@ -366,7 +341,7 @@ class _Group(Generic[V]):
 
     __slots__ = ("counts", "shape_set", "trie")
 
-    def __init__(self, shape_set: _ShapeSet) -> None:
+    def __init__(self, shape_set: ShapeSet) -> None:
         self.shape_set = shape_set
         self.counts: list[int] = []
         self.trie: FilterTrie[V] | None = None
@@ -376,20 +351,3 @@ def _group_name(levels: list[str]) -> str:
     """The first level, or ``+`` for either wildcard: no topic's first level is that."""
     first = levels[0]
     return "+" if first == "#" else first
-
-
-def _can_match(shape: str, depth: int) -> bool:
-    """Whether filters of a shape can match topics of a depth; ``#`` matches its parent too."""
-    return len(shape) - 1 <= depth if shape.endswith("#") else len(shape) == depth
-
-
-def _picker(shape: str) -> _Picker:
-    """Picks a candidate's levels; ``+`` and ``#`` stand behind the topic's own levels."""
-    indices = [
-        -2 if kind == "+" else -1 if kind == "#" else index for index, kind in enumerate(shape)
-    ]
-    if len(indices) == 1:
-        # One index would give a string instead of a sequence of one string.
-        start = indices[0]
-        return cast("_Picker", itemgetter(slice(start, start + 1 or None)))
-    return cast("_Picker", itemgetter(*indices))
