@@ -105,13 +105,17 @@ class AdminClient:
         self._transport = transport
 
     @classmethod
-    def connect(cls, directory: Path, *, timeout_s: float | None = None) -> AdminClient | None:
+    def connect(
+        cls, directory: Path, *, timeout_s: float | None = None, or_read: bool = False
+    ) -> AdminClient | None:
         """Connect to the broker of the context in use, or to that of a data directory; None if no
         broker runs on it.
 
         Args:
             directory: of the broker's data.
             timeout_s: without a byte from the broker for so long, it is taken to hang.
+            or_read: the files beside a running broker tell as much, to whoever may read them: None
+                as well if one runs and does not let us.
 
         Raises:
             CommandFailed: one runs and does not let us, or does not answer.
@@ -133,6 +137,11 @@ class AdminClient:
             return None
         except PermissionError as error:
             connecting.close()
+            # Who may not write to a socket is not told whether anybody listens.
+            from perdure.storage.rocksdb.directory import is_owned
+
+            if or_read or not is_owned(directory):
+                return None
             raise CommandFailed(
                 f"{directory / SOCKET_NAME} belongs to another user",
                 ExitCode.NOT_PERMITTED,

@@ -85,6 +85,9 @@ class Metrics(ConnectionMetrics):
         "metrics_requests",
         "oldest_unacked_seconds",
         "pending_messages",
+        "pipelines_behind_seconds",
+        "pipelines_late_seconds",
+        "pipelines_silent_seconds",
         "publish_to_ack_seconds_1",
         "publish_to_ack_seconds_2",
         "publish_to_delivery_seconds_live",
@@ -215,6 +218,9 @@ class Metrics(ConnectionMetrics):
         self.forwarder_lag_messages: dict[tuple[str, ...], int] = {}
         self.forwarder_lag_seconds: dict[tuple[str, ...], int] = {}
         self.forwarder_up: dict[tuple[str, ...], int] = {}
+        self.pipelines_behind_seconds: dict[tuple[str, ...], int] = {}
+        self.pipelines_late_seconds: dict[tuple[str, ...], int] = {}
+        self.pipelines_silent_seconds: dict[tuple[str, ...], int] = {}
         self.bans: int = 0
         self.clock_offset_lead_seconds: int = 0
         self.clock_steps_back: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -61,7 +62,8 @@ def csv_decoder(names: Sequence[str], delimiter: str) -> Decoder:
 
     def line(payload: bytes) -> object:
         try:
-            lines = payload.decode().strip("\r\n").splitlines()
+            # As a file: a line ends with CR or LF and nothing else, and a quoted field keeps them.
+            lines = io.StringIO(payload.decode().strip("\r\n"), newline="")
             [row] = csv.reader(lines, delimiter=delimiter)
         except (ValueError, csv.Error) as error:
             raise Undecodable(f"no single line of CSV: {error}") from None

@@ -52,6 +52,9 @@ LARGE: Final = "large"
 """Stands in ``Seen`` for whole numbers beyond 64 bits: they make no column wider, as one of them
 would take from all others what a double does not hold."""
 
+BEYOND: Final = "beyond"
+"""Stands in ``Seen`` for whole numbers beyond a double, which no column takes."""
+
 Seen: TypeAlias = dict[str, dict[str, int]]
 """How many values of each type were found for each column."""
 
@@ -145,7 +148,10 @@ def count(columns: Columns) -> Seen:
             if kind is int:
                 longs = sum(1 for value in values if type(value) is int and _is_long(value))
                 found["long"] += longs
-                found[LARGE] += number - longs
+                if longs < number:
+                    beyond = sum(1 for value in values if type(value) is int and _is_beyond(value))
+                    found[BEYOND] += beyond
+                    found[LARGE] += number - longs - beyond
             elif kind in _TYPES:
                 found[_TYPES[kind]] += number
         seen[name] = {kind: number for kind, number in found.items() if number}
@@ -268,6 +274,14 @@ def total(counts: Iterable[Seen]) -> Seen:
 
 def _is_long(value: int) -> bool:
     return _LONG_MIN <= value <= OFFSET_MAX
+
+
+def _is_beyond(value: int) -> bool:
+    try:
+        float(value)
+    except OverflowError:
+        return True
+    return False
 
 
 def _boolean(value: Any) -> Any:

@@ -190,6 +190,7 @@ async def serve(
         "gauges": functools.partial(keep_gauges, broker.services),
         "history": administration.recorder.run,
         "alarms": administration.alarms.run,
+        "pipelines": administration.pipelines.run,
         "traces": traces.run,
     }
     if isinstance(store, ClusterStore):

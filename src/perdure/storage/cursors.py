@@ -171,9 +171,9 @@ def load_cursors(data: Path) -> tuple[list[PipelineCursor], list[str]]:
 
 
 def forget_cursors(data: Path, name: str, place: str = "") -> int:
-    """Delete the cursors of a name, also those that cannot be read; how many there were.
+    """Delete what pipelines of a name have told, also what cannot be read; how many there were.
 
-    What is told of the runs of that pipeline goes with them.
+    That is their cursors, and how their jobs are going: one may have told only of its jobs.
 
     Args:
         data: the data directory.
@@ -186,11 +186,10 @@ def forget_cursors(data: Path, name: str, place: str = "") -> int:
     """
     check_name(name)
     pattern = file_name(name, place, "*") if place else f"{name}.*.*"
-    count = 0
-    for path in listed(data, pattern):
+    found = listed(data, pattern)
+    for path in found:
         path.unlink(missing_ok=True)
-        count += path.suffix == ".json"
-    return count
+    return len({path.stem for path in found})
 
 
 def file_name(name: str, place: str, suffix: str = "json") -> str:

@@ -17,6 +17,7 @@ from perdure.cli.admin_client import AdminClient
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.errors import PerdureError
 from perdure.observe.admin_socket import SOCKET_NAME
+from perdure.storage.rocksdb.directory import DirectoryLock
 
 
 def connected(directory: Path) -> AdminClient:
@@ -66,9 +67,14 @@ def test_a_socket_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
+    lock = DirectoryLock(tmp_path)
     with pytest.raises(CommandFailed) as caught:
         AdminClient.connect(tmp_path)
     assert caught.value.exit_code is ExitCode.NOT_PERMITTED
+    assert AdminClient.connect(tmp_path, or_read=True) is None
+    lock.release()
+    # The socket was left by a broker that was killed: nobody is there to refuse anything.
+    assert AdminClient.connect(tmp_path) is None
 
 
 def test_a_broker_that_takes_no_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import struct
@@ -80,6 +81,20 @@ def test_lines_of_csv() -> None:
     for payload in (b"1;2", b"1;2;3\n4;5;6", b"\xff;1;2", b""):
         with pytest.raises(Undecodable):
             line(payload)
+
+
+@pytest.mark.parametrize("inside", ["x\ny", "x\r\ny", "a\u2028b", "a\x85b", "a\x0bb", "a\x1cb", ""])
+def test_a_line_of_csv_ends_where_its_library_says(inside: str) -> None:
+    text = io.StringIO(newline="")
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerow([1, inside, "end"])
+    found = schemaless.csv_decoder(("n", "text", "last"), ",")(text.getvalue().encode())
+    assert found == {"n": 1, "text": inside or None, "last": "end"}
+    if not set(inside) & set("\r\n"):
+        # Only CR and LF end a line that has no quotes.
+        assert schemaless.csv_decoder((), ",")(f"{inside}z,1".encode()) == {
+            "field_1": f"{inside}z",
+            "field_2": 1,
+        }
 
 
 def test_sparkplug() -> None:

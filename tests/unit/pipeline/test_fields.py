@@ -114,6 +114,15 @@ def test_a_number_beyond_64_bits_takes_nothing_from_the_others() -> None:
     assert fields.misfits(seen, {"value": "double"}) == 0
 
 
+def test_a_number_beyond_a_double_is_in_no_column_and_counted() -> None:
+    columns = look([b"1" + b"0" * 400, b"1" + b"0" * 20, b"1"])
+    seen = fields.count(columns)
+    for known in ("double", "long", "string"):
+        [array] = fields.arrays(columns, {"value": known}, 3)
+        assert fields.misfits(seen, {"value": known}) == array.null_count
+    assert fields.grown({}, fields.count(look([b"-1" + b"0" * 400]))) == {}
+
+
 def test_a_column_has_the_type_of_most_of_its_first_values() -> None:
     assert made([b'"n/a"', b"1", b"2"]) == {"value": [None, 1, 2]}
     assert made([b'"n/a"', b"1", b"true"]) == {"value": [None, 1, None]}

@@ -48,6 +48,15 @@ def test_a_damaged_one_is_named(tmp_path: Path, damage: bytes) -> None:
     assert forget_cursors(tmp_path, "archive") == 1
 
 
+def test_one_that_has_told_only_of_its_jobs_is_forgotten(tmp_path: Path) -> None:
+    save_report(tmp_path, PipelineRun("archive", "/a", RunState()))
+    assert forget_cursors(tmp_path, "archive") == 1
+    assert forget_cursors(tmp_path, "archive") == 0
+    save_report(tmp_path, PipelineRun("archive", "/a", RunState()))
+    save_cursor(tmp_path, cursor(1))
+    assert forget_cursors(tmp_path, "archive") == 1
+
+
 def test_no_flipped_bit_ends_the_look_at_them(tmp_path: Path) -> None:
     """Retention looks at them: some bytes are no UTF-8 then."""
     save_cursor(tmp_path, cursor(5))
@@ -141,5 +150,5 @@ def test_what_a_pipeline_tells_of_its_jobs(tmp_path: Path) -> None:
     assert len(load_reports(tmp_path)) == 1
     with pytest.raises(ConfigError, match="no name of a pipeline"):
         save_report(tmp_path, PipelineRun("../x", "/a", state))
-    assert forget_cursors(tmp_path, "archive") == 1
+    assert forget_cursors(tmp_path, "archive") == 2
     assert load_reports(tmp_path) == []

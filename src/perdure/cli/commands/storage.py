@@ -130,7 +130,7 @@ def databases(storage: StorageConfig, out: Output) -> None:
     """List the databases that the broker keeps messages in: one, in this release."""
     from perdure.server.administration.storage import database_row
 
-    client = AdminClient.connect(Path(storage.path))
+    client = AdminClient.connect(Path(storage.path), or_read=True)
     if client is not None:
         with client:
             rows = client.call(ListDatabases()).items
@@ -156,7 +156,7 @@ def generations(storage: StorageConfig, out: Output) -> None:
     """List the generations of the log, oldest first."""
     from perdure.server.administration.storage import generation_row
 
-    client = AdminClient.connect(Path(storage.path))
+    client = AdminClient.connect(Path(storage.path), or_read=True)
     if client is not None:
         with client:
             rows = client.call(ListGenerations()).items

@@ -93,6 +93,16 @@ class AlarmsConfig(Section, frozen=True):
             ge=0,
         ),
     ] = 1
+    pipeline_late_s: Annotated[
+        int,
+        about(
+            "`pipeline`: how long a job of `perdure pipeline run` has been overdue, has failed, or "
+            "cannot reach its catalog, store or log.",
+            unit="s",
+            live=True,
+            ge=0,
+        ),
+    ] = 900
     webhook_url: Annotated[
         str,
         about(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import final
 
 from perdure.admin.audit import AuditHook
@@ -46,10 +47,12 @@ from perdure.server.administration.tokens import TokenOperations
 from perdure.server.administration.trace import TraceOperations
 from perdure.server.administration.watch import WatchOperations
 from perdure.server.alarms.forwarders import ForwarderReadings
+from perdure.server.alarms.pipelines import PipelineReadings
 from perdure.server.alarms.watch import AlarmWatch
 from perdure.server.audit import AuditTrail
 from perdure.server.bans import BanKeeper
 from perdure.server.lifecycle import Part, Phase
+from perdure.server.pipeline_watch import PipelineWatch
 from perdure.server.trace.traces import Traces
 from perdure.storage.ordered.replica import Replica
 
@@ -81,6 +84,7 @@ class Administration:
         identity: users, keys and the audit; None = this broker keeps nothing.
         recorder: looks at the counters each second.
         alarms: looks at thresholds.
+        pipelines: looks at what pipelines have told of themselves.
     """
 
     def __init__(
@@ -113,8 +117,18 @@ class Administration:
             is_alone=services.peers is None,
         )
         self.recorder = Recorder(services)
+        self.pipelines = PipelineWatch(
+            metrics,
+            Path(config.storage.path),
+            end=lambda: services.database.last_offset,
+            now_us=services.clock.wall_us,
+        )
         self.alarms = AlarmWatch(
-            services, config, lambda: self.recorder.lag_us, ForwarderReadings(forwarders)
+            services,
+            config,
+            lambda: self.recorder.lag_us,
+            ForwarderReadings(forwarders),
+            PipelineReadings(self.pipelines),
         )
         text = MetricsText(metrics, version=version, backend=config.storage.backend)
         self._reports = NodeReports(services)

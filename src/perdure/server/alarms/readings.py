@@ -14,6 +14,7 @@ from perdure.observe.process_numbers import open_files
 from perdure.server import process
 from perdure.server.alarms.book import Reading
 from perdure.server.alarms.forwarders import ForwarderReadings
+from perdure.server.alarms.pipelines import PipelineReadings
 
 OWED: Final = ("messages_dropped_queue_full", "messages_dropped_retention")
 
@@ -26,7 +27,7 @@ class Readings:
         services: the parts of the broker.
         config: of the process.
         lag_us: how late the event loop was last.
-        forwarders: of the broker.
+        forwarders, pipelines: of the broker.
     """
 
     def __init__(
@@ -35,8 +36,9 @@ class Readings:
         config: Config,
         lag_us: Callable[[], int],
         forwarders: ForwarderReadings,
+        pipelines: PipelineReadings,
     ) -> None:
-        self._forwarders = forwarders
+        self._forwarders, self._pipelines = forwarders, pipelines
         self._services = services
         self._config = config
         self._lag_us = lag_us
@@ -76,6 +78,7 @@ class Readings:
             yield "archive_wait", Reading(wait_s, alarms.archive_wait_s, text)
         yield from self._rates(alarms)
         yield from self._forwarders.look(alarms, self._services.clock.monotonic_us())
+        yield from self._pipelines.look(alarms)
 
     def _storage(self) -> Iterator[tuple[str, Reading]]:
         """Whether messages are stored: what a store in a server is away for counts as well."""

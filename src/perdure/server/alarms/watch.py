@@ -14,6 +14,7 @@ from perdure.config.units import format_time
 from perdure.observe.logs import get_logger
 from perdure.server.alarms.book import Alarm, AlarmBook
 from perdure.server.alarms.forwarders import ForwarderReadings
+from perdure.server.alarms.pipelines import PipelineReadings
 from perdure.server.alarms.readings import Readings
 from perdure.server.alarms.webhook import Webhook, read_secret
 
@@ -31,7 +32,7 @@ class AlarmWatch:
         services: the parts of the broker.
         config: of the process.
         lag_us: how late the event loop was last.
-        forwarders: of the broker.
+        forwarders, pipelines: of the broker.
 
     Attributes:
         book: the alarms.
@@ -47,12 +48,13 @@ class AlarmWatch:
         config: Config,
         lag_us: Callable[[], int],
         forwarders: ForwarderReadings,
+        pipelines: PipelineReadings,
     ) -> None:
         self.book = AlarmBook()
         self.config = config.alarms
         self._services = services
         self._node = config.node.name
-        self._readings = Readings(services, config, lag_us, forwarders)
+        self._readings = Readings(services, config, lag_us, forwarders, pipelines)
         self._webhook: Webhook | None = None
         if config.alarms.webhook_url:
             secret = read_secret(config.alarms.webhook_secret_file)

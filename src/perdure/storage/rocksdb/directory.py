@@ -17,6 +17,9 @@ from perdure.files import sync_directory, try_lock
 LOCK_NAME: Final = "perdure.lock"
 RESTORING_NAME: Final = "perdure.restoring"
 """A directory below the data directory, while a restore is not finished: it is no database yet."""
+LOCKS: Final = Path("/proc/locks")
+"""The system's list of locks, which everybody may read."""
+
 _PROBE_NAME: Final = "perdure.probe"
 _PROBE_BYTES: Final = 1024 * 1024
 
@@ -76,6 +79,30 @@ class DirectoryLock:
     def release(self) -> None:
         """Give the directory to others."""
         os.close(self._file)
+
+
+def is_owned(path: Path) -> bool:
+    """Whether a process has the lock of a directory, as far as its reader can tell.
+
+    The lock itself is not touched: whoever tries it keeps a broker that starts just then from it,
+    and its file is the owner's alone. A process in another container is not seen, and where the
+    system tells nothing there is taken to be one.
+    """
+    try:
+        inode = str((path / LOCK_NAME).stat().st_ino)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    try:
+        lines = LOCKS.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return True
+    # "2: FLOCK  ADVISORY  WRITE 1663 fe:00:10616969 0 EOF"; what waits for a lock has an arrow.
+    fields = [line.split() for line in lines]
+    return any(
+        each[1:4:2] == ["FLOCK", "WRITE"] and each[5].rpartition(":")[2] == inode for each in fields
+    )
 
 
 def _make(path: Path) -> None:

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from perdure.errors import ConfigError, StorageLocked, StorageUnavailable
-from perdure.storage.rocksdb.directory import DirectoryLock, log_bytes, manifest_stamp, probe
+from perdure.storage.rocksdb import directory
+from perdure.storage.rocksdb.directory import (
+    LOCK_NAME,
+    DirectoryLock,
+    is_owned,
+    log_bytes,
+    manifest_stamp,
+    probe,
+)
 
 
 def test_lock_is_exclusive_and_released(tmp_path: Path) -> None:
@@ -19,6 +27,25 @@ def test_lock_is_exclusive_and_released(tmp_path: Path) -> None:
         DirectoryLock(path)
     lock.release()
     DirectoryLock(path).release()
+
+
+def test_whether_it_has_an_owner_is_seen_without_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not is_owned(tmp_path)
+    assert not is_owned(tmp_path / "nowhere" / "data")
+    lock = DirectoryLock(tmp_path)
+    assert is_owned(tmp_path)
+    lock.release()
+    # A process that was killed leaves its file.
+    assert (tmp_path / LOCK_NAME).exists()
+    assert not is_owned(tmp_path)
+    # What cannot be looked at is somebody's.
+    monkeypatch.setattr(directory, "LOCKS", tmp_path / "nowhere")
+    assert is_owned(tmp_path)
+    (tmp_path / LOCK_NAME).unlink()
+    (tmp_path / LOCK_NAME).symlink_to(LOCK_NAME)
+    assert is_owned(tmp_path)
 
 
 def test_names_of_new_directories_are_synced(
