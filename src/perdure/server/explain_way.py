@@ -104,7 +104,7 @@ async def _follow(asked: Asked, subs: Sequence[Subscription]) -> Way:
         rest += [_of_what_is_asked(asked, each) for each in ungiven]
     reads_log = not asked.online or (live is not None and live.catching_up)
     # What a backfill gives is of the private stream, which has no such limits.
-    is_limited = not is_shared and all(sub.backfill is None for sub in subs if sub.qos)
+    is_limited = not is_shared and all(sub.backfill is None for sub in subs)
     if rules is not None and is_limited and reads_log:
         limits = await backlog(asked.database, asked.stored, asked.topic, rules)
         rest += larger_than_queue(message, rules) or [
@@ -130,12 +130,13 @@ def _of_what_is_asked(asked: Asked, found: Finding) -> Finding:
 
 def _subscriptions(asked: Asked, subs: Sequence[Subscription]) -> list[Finding]:
     found = []
+    backfilled = [sub for sub in subs if sub.backfill is not None]
     if subs[0].group:
         found += explain_group(subs[0], asked.message, asked.rules, online=asked.online)
     elif not any(sub.qos for sub in subs):
         text = "subscribed with QoS 0: what comes while the client is offline is not kept for it"
-        found.append(Finding("subscription", asked.online, "qos0", text))
-    backfilled = [sub for sub in subs if sub.backfill is not None]
+        # But a backfill goes on with what was recorded meanwhile.
+        found.append(Finding("subscription", asked.online or bool(backfilled), "qos0", text))
     if backfilled:
         found.append(_explain_backfill(backfilled[0], asked.rules))
     return found
@@ -165,8 +166,8 @@ def _explain_message(
         return [Finding("message", False, "no_local", text)]
     message, rules, online = asked.message, asked.rules, asked.online
     found = []
-    # A group's messages wait in the log, whatever the QoS of its members.
-    waits = not online and any(sub.qos or sub.group for sub in subs)
+    # A group's messages wait in the log, whatever the QoS of its members; so do a backfill's.
+    waits = not online and any(sub.qos or sub.group or sub.backfill is not None for sub in subs)
     if waits and not message.qos:
         text = "published with QoS 0: that is not kept for a client that is offline"
         found.append(Finding("message", False, "qos0", text))

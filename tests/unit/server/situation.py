@@ -268,6 +268,7 @@ def make_situation(seed: int) -> Situation:
         run.publish_some(run.chance.randint(0, 6))
         if run.chance.random() < 0.3:
             run.connect()
+            run.sim.run_for(100_000)
     if run.chance.random() < 0.1:
         run.change_rules()
     if run.chance.random() < 0.1:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import pytest
+
 from perdure.admin.records.explain import ANY, ExplainSession, Explanation, What
 from perdure.config.schema import Config, SessionConfig
 from perdure.mqtt.packets import Properties
@@ -168,15 +170,19 @@ def test_that_others_are_dropped_says_nothing_of_a_new_one() -> None:
     assert scene.verdict(size=101) == "queue_full"
 
 
-def test_what_a_backfill_gives_has_no_limit() -> None:
+@pytest.mark.parametrize("sub_qos", [0, 1])
+def test_what_a_backfill_gives_waits_without_limit(sub_qos: int) -> None:
+    """It goes on with what is recorded while the client is away, whatever its QoS."""
     scene = Scene(window=1, acks=False, pending_bytes_max=100)
     for _ in range(1_000):
         scene.publisher.publish("t", qos=1)
     scene.sim.run_for(1_000_000)
-    scene.reader.subscribe("t", properties=PAST)
+    scene.reader.subscribe("t", qos=1, properties=PAST)
+    scene.reader.subscribe("t", qos=sub_qos, retain_handling=2)
     scene.reader.cut()
     assert "backfilling" in {finding.code for finding in scene.explain().findings}
     assert scene.verdict(size=101) == "offline"
+    assert scene.verdict(qos=0) == "qos0"
 
 
 def test_what_a_limit_drops_may_come_by_a_group() -> None:
