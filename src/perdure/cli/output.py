@@ -18,6 +18,7 @@ import click
 import msgspec
 
 from perdure.clock import SystemClock
+from perdure.observe.printable import printable, printable_json
 
 Format: TypeAlias = Literal["auto", "table", "tsv", "json", "jsonl", "csv"]
 Row: TypeAlias = Mapping[str, Any]
@@ -195,7 +196,7 @@ def _lines_of(record: Row) -> Iterator[Row]:
 
 def encode(value: object) -> str:
     """A value as one line of JSON."""
-    return msgspec.json.encode(value).decode()
+    return printable_json(msgspec.json.encode(value).decode())
 
 
 def cell(value: object) -> str:
@@ -209,16 +210,6 @@ def cell(value: object) -> str:
     if isinstance(value, Mapping):
         return encode(value)
     return printable(str(value))
-
-
-def printable(text: str) -> str:
-    """Text with control characters and lone surrogates written as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode()
-        for char in text
-    )
 
 
 def error_line(message: str, *, hint: str = "") -> None:

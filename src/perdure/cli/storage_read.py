@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
+import msgspec
 
 from perdure.cli.data import storage_options
 from perdure.cli.exporting import TOLD_EVERY, counting, lines_to
@@ -19,6 +19,7 @@ from perdure.config.schema import StorageConfig
 from perdure.config.units import format_time, parse_time
 from perdure.errors import MqttError
 from perdure.limits import OFFSET_MAX
+from perdure.server.administration.message_rows import message_row
 from perdure.topic.names import validate_topic_filter
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def export(
         ):
             count, through = 0, wanted.after
             for message in runs.each(_messages(log, wanted._replace(until=last), None)):
-                file.write(f"{encode(_message_row(message))}\n")
+                file.write(f"{encode(message_row(message))}\n")
                 count, through = count + 1, message.offset
                 if not count % TOLD_EVERY:
                     tell(float(message.offset - first), messages=count)
@@ -154,7 +155,7 @@ def _print_messages(out: Output, messages: Iterator[Message]) -> None:
         Column("publisher"),
         Column("payload_shown"),
     )
-    rows: Iterator[dict[str, Any]] = map(_message_row, messages)
+    rows: Iterator[dict[str, Any]] = (msgspec.to_builtins(message_row(each)) for each in messages)
     if not out.is_json:
         rows = ({**row, "payload_shown": _shown(row)} for row in rows)
     out.rows(columns, rows)
@@ -183,46 +184,6 @@ async def _messages(log: State, wanted: Wanted, limit: int | None) -> AsyncItera
         if left is not None:
             left -= len(page.messages)
         after = page.through_offset
-
-
-def _message_row(message: Message) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "offset": message.offset,
-        "published_at": format_time(message.published_at_us),
-        "published_at_us": message.published_at_us,
-        "topic": message.topic,
-        "qos": message.qos,
-        "retain": message.retain,
-        "publisher": message.publisher,
-        "expires_at": format_time(message.expires_at_us),
-        "payload": base64.b64encode(message.payload).decode(),
-    }
-    try:
-        row["payload_text"] = message.payload.decode()
-    except UnicodeDecodeError:
-        row["payload_text"] = None
-    if message.properties:
-        row |= _properties(message.properties)
-    return row
-
-
-def _properties(data: bytes) -> dict[str, Any]:
-    """The MQTT 5.0 properties of a message, by name."""
-    from perdure.mqtt.encode import properties_from_forward
-
-    found = properties_from_forward(data)
-    row: dict[str, Any] = {}
-    if found.payload_format_indicator is not None:
-        row["payload_format_indicator"] = found.payload_format_indicator
-    if found.content_type is not None:
-        row["content_type"] = found.content_type
-    if found.response_topic is not None:
-        row["response_topic"] = found.response_topic
-    if found.correlation_data is not None:
-        row["correlation_data"] = base64.b64encode(found.correlation_data).decode()
-    if found.user_properties:
-        row["user_properties"] = [list(pair) for pair in found.user_properties]
-    return row
 
 
 def _shown(row: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, TextIO
-from unicodedata import combining, east_asian_width
+from unicodedata import category, east_asian_width
 
 LINES_MAX: Final = 3
 """Lines of one cell."""
@@ -62,6 +62,9 @@ def shortened(text: str, width: int) -> str:
     head = (width - 1) // 2
     start = _chopped(text, head)[0]
     end = _chopped(text[::-1], width - 1 - head)[0][::-1]
+    # A mark whose letter is left out would be put on the dots.
+    while end and not _char_len(end[0]):
+        end = end[1:]
     return f"{start}…{end}"
 
 
@@ -168,7 +171,10 @@ def cell_len(text: str) -> int:
     """Columns of a terminal that a text takes."""
     if text.isascii():
         return len(text)
-    # Wide and fullwidth characters take two, what is put on the one before it takes none.
-    return sum(
-        0 if combining(char) else 2 if east_asian_width(char) in {"W", "F"} else 1 for char in text
-    )
+    return sum(map(_char_len, text))
+
+
+def _char_len(char: str) -> int:
+    if category(char) in {"Mn", "Me"}:  # put on the one before it
+        return 0
+    return 2 if east_asian_width(char) in {"W", "F"} else 1

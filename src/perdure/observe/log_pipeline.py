@@ -12,10 +12,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, TextIO, final
+from typing import Any, Final, TextIO, final
 
 import msgspec
 import structlog
+
+from perdure.observe.printable import printable, printable_json
 
 LEVELS: Mapping[str, int] = {
     "debug": logging.DEBUG,
@@ -161,15 +163,31 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 def _console(*, colors: bool) -> list[structlog.typing.Processor]:
-    return [structlog.dev.ConsoleRenderer(colors=colors, timestamp_key="time", sort_keys=False)]
+    return [
+        _escape,
+        structlog.dev.ConsoleRenderer(colors=colors, timestamp_key="time", sort_keys=False),
+    ]
+
+
+def _escape(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """What clients and files say is nothing that the terminal obeys, nor another line."""
+    for name, value in event.items():
+        if isinstance(value, str) and not value.isprintable() and name not in _OF_LINES:
+            event[name] = printable(value)
+    return event
 
 
 def _json() -> list[structlog.typing.Processor]:
     return [structlog.processors.format_exc_info, _render_json]
 
 
+_OF_LINES: Final = frozenset({"exception", "stack"})
+"""Values of several lines, made by Python."""
+
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 def _render_json(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
-    return _encode(event).decode()
+    return printable_json(_encode(event).decode())

@@ -8,32 +8,29 @@ recorded on the topic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
-
-import msgspec
 
 from perdure.admin.records.explain import ANY, Explanation, Finding, What
 from perdure.admin.records.sessions import LiveView
 from perdure.config.units import format_time
 from perdure.content import fulfils
-from perdure.model import Message, SessionRecord, StoredSession, Subscription, combine
+from perdure.model import (
+    Message,
+    SessionRecord,
+    StoredSession,
+    Subscription,
+)
 from perdure.server.explain_record import (
-    addressed,
-    backlog,
     newest,
     of_this_kind,
-    recorded,
 )
+from perdure.server.explain_way import Asked, best_way
 from perdure.server.inspect import (
     Stored,
     deadline,
-    held_subscription,
     state_of,
-    unacknowledged,
 )
-from perdure.session.head import unacknowledged_head
-from perdure.session.pending_pages import oldest_pending
 from perdure.topic.matching import intersects, matches
 from perdure.topic.names import validate_topic_name
 
@@ -42,8 +39,6 @@ if TYPE_CHECKING:
 
 NEAR_MISSES_MAX: Final = 3
 """Subscriptions named when none matches."""
-
-MEMBERS_NAMED_MAX: Final = 3
 
 
 async def explain(
@@ -109,29 +104,38 @@ async def explain_session(
     message = of_this_kind(
         page, topic, publisher=what.publisher, qos=what.qos, size=what.size, now_us=now_us
     )
-    findings += _explain_subscriptions(current, matching, topic, message, rules, online=online)
-    if any(sub.where for sub in matching):
-        fulfilled, finding = _explain_content(matching, page)
-        findings.append(finding)
-        matching = fulfilled or matching
+    client_id = stored.record.client_id
+    # What it publishes itself comes by no subscription that asks for no local messages.
+    heard = [sub for sub in matching if not (sub.no_local and message.publisher == client_id)]
+    fulfilled, content = _explain_content(heard, page)
+    asked = Asked(
+        database=database,
+        stored=stored,
+        topic=topic,
+        now_us=now_us,
+        live=live,
+        rules=rules,
+        is_any=what == ANY,
+        online=online,
+        page=page,
+        message=message,
+    )
+    findings.append(_explain_subscriptions(current, matching, topic, rules))
     if matching:
         publisher = await database.open_session(message.publisher) if message.publisher else None
-        findings += _explain_rights(topic, message, rules, publisher)
-        findings += _explain_message(stored, matching, message, rules, online=online)
-        inbox = await addressed(database, stored, topic)
-        if inbox.code == "addressed" or any(sub.group for sub in matching):
-            findings.append(inbox)
-        if any(sub.qos and not sub.group for sub in matching):
-            found = await recorded(database, stored, matching, page, topic, now_us)
-            if what != ANY and not found.ok:
-                # What became of others says nothing of a message that is yet to be published.
-                found = msgspec.structs.replace(found, ok=True)
-            if found.ok or inbox.code != "addressed":
-                findings.append(found)
-        if rules is not None and (not online or (live is not None and live.catching_up)):
-            findings += await backlog(database, stored, topic, message, rules)
-        findings.append(_explain_delivery(stored, live))
-        findings += await _explain_head(database, stored)
+        way = await best_way(asked, fulfilled or heard or matching)
+        plain = [sub for sub in heard if not sub.where]
+        if content and not page and plain:
+            # It may be that those which want it whatever is in it do as well.
+            surely = await best_way(asked, plain)
+            if surely.rank() <= way.rank():
+                way, content = surely, []
+        findings += [
+            *way.subscription,
+            *content,
+            *_explain_rights(topic, message, rules, publisher),
+            *way.rest,
+        ]
     return _concluded(stored.record.client_id, topic, findings)
 
 
@@ -139,14 +143,19 @@ def _concluded(client_id: str, topic: str, findings: list[Finding]) -> Explanati
     # An offline client is the last reason: whatever else is in the way stays so when it is back.
     order = sorted((f for f in findings if not f.ok), key=lambda finding: finding.code == "offline")
     verdict, reason = "delivered", "nothing is in the way: messages on this topic are delivered"
-    uncertain = next((f for f in findings if f.code == "shared_with_others"), None)
+    shared = next((f for f in findings if f.code == "shared_with_others"), None)
+    content = next((f for f in findings if f.code == "content_decides"), None)
     if order:
         verdict, reason = order[0].code, order[0].detail
         nothing = next((f for f in findings if f.code == "nothing_recorded"), None)
-        if verdict == "offline" and nothing is not None:
+        if verdict == "offline" and content is not None:
+            reason = f"{reason}; {content.detail}"
+        elif verdict == "offline" and nothing is not None:
             reason = f"{reason}; {nothing.detail}"
-    elif uncertain is not None:
-        verdict, reason = "shared", uncertain.detail
+    elif content is not None:
+        verdict, reason = content.code, content.detail
+    elif shared is not None:
+        verdict, reason = "shared", shared.detail
     return Explanation(client_id, topic, verdict, reason, findings)
 
 
@@ -168,90 +177,22 @@ def _explain_subscriptions(
     current: Sequence[Subscription],
     matching: Sequence[Subscription],
     topic: str,
-    message: Message,
     rules: Rules | None,
-    *,
-    online: bool,
-) -> list[Finding]:
+) -> Finding:
     refused = ""
     if rules is not None and not rules.may_subscribe(topic):
         refused = "; the ACL does not let the client subscribe to the topic"
     if not current:
         text = f"the session has no subscription{refused}"
-        return [Finding("subscription", False, "no_subscription", text)]
+        return Finding("subscription", False, "no_subscription", text)
     if not matching:
         near = _near_misses(current, topic)
         also = f"; close to it: {', '.join(near)}{refused}" if near else refused
         text = f"none of its {len(current)} subscriptions matches the topic{also}"
-        return [Finding("subscription", False, "no_match", text)]
+        return Finding("subscription", False, "no_match", text)
     best = max(sub.qos for sub in matching)
     names = ", ".join(sub.name for sub in matching)
-    found = [Finding("subscription", True, "match", f"matched by {names} with QoS {best}")]
-    own = [sub for sub in matching if not sub.group]
-    waits = any(sub.qos for sub in own)
-    if not own or (len(own) < len(matching) and not online and not waits):
-        # A group's messages wait in the log, whatever the QoS of its members.
-        shared = [sub for sub in matching if sub.group]
-        found += _explain_group(shared, message, rules, online=online)
-    elif not waits:
-        text = "subscribed with QoS 0: what comes while the client is offline is not kept for it"
-        found.append(Finding("subscription", online, "qos0", text))
-    backfilled = [sub for sub in matching if sub.backfill is not None]
-    if backfilled:
-        found.append(_explain_backfill(backfilled[0], rules))
-    return found
-
-
-def _explain_backfill(sub: Subscription, rules: Rules | None) -> Finding:
-    """What a subscription is given before the message."""
-    held = held_subscription(sub, seam=0 if rules is None else rules.seam)
-    if rules is None or held.backfilling != "archived":
-        text = f"{sub.name} is still given older messages; new ones follow after them"
-        return Finding("subscription", True, "backfilling", text)
-    text = (
-        f"{sub.name} is still given older messages, of the archive behind offset "
-        f"{held.given_offset} ({held.given_at}); those of the log and new ones follow after them"
-    )
-    if rules.archive_problem:
-        text += f"; it waits, for the archive is away: {rules.archive_problem}"
-    return Finding("subscription", not rules.archive_problem, "in_archive", text)
-
-
-def _explain_group(
-    matching: Sequence[Subscription],
-    message: Message,
-    rules: Rules | None,
-    *,
-    online: bool,
-) -> list[Finding]:
-    """Nothing but these shared subscriptions brings the message to the client."""
-    text = "the subscription is shared: each message goes to one member of the group only"
-    found = [Finding("subscription", True, "shared", text)]
-    if rules is None:
-        return found
-    others = [rules.others(sub.group_key, message) for sub in matching]
-    if not online and all(able or unable for able, unable in others):
-        names = _names(name for able, _ in others for name in able)
-        if names:
-            text = f"the client is offline, and the group's messages go to {names}"
-            found.append(Finding("subscription", False, "shared_elsewhere", text))
-        else:
-            names = _names(name for _, unable in others for name in unable)
-            text = f"the client is offline, and passed over is what no connected member ({names})"
-            text += " may read or has room for in its Maximum Packet Size"
-            found.append(Finding("subscription", False, "passed_over", text))
-    elif online and all(able for able, _ in others):  # else it is the only one of a group
-        names = _names(name for able, _ in others for name in able)
-        text = f"one member of the group gets it: this client, or {names}"
-        found.append(Finding("subscription", True, "shared_with_others", text))
-    return found
-
-
-def _names(members: Iterable[str]) -> str:
-    """Some client identifiers of many."""
-    names = sorted(set(members))
-    also = "" if len(names) <= MEMBERS_NAMED_MAX else f" and {len(names) - MEMBERS_NAMED_MAX} more"
-    return f"{', '.join(names[:MEMBERS_NAMED_MAX])}{also}"
+    return Finding("subscription", True, "match", f"matched by {names} with QoS {best}")
 
 
 def _near_misses(current: Sequence[Subscription], topic: str) -> list[str]:
@@ -269,19 +210,21 @@ def _near_misses(current: Sequence[Subscription], topic: str) -> list[str]:
 
 
 def _explain_content(
-    matching: Sequence[Subscription], page: Sequence[Message]
-) -> tuple[list[Subscription], Finding]:
+    heard: Sequence[Subscription], page: Sequence[Message]
+) -> tuple[list[Subscription], list[Finding]]:
     """Which subscriptions want the newest message on the topic by its content, and in words."""
-    texts = ", ".join(dict.fromkeys(sub.where for sub in matching if sub.where))
+    texts = ", ".join(dict.fromkeys(sub.where for sub in heard if sub.where))
+    if not texts:
+        return list(heard), []
     if not page:
-        text = f"it depends on what is in a message: {texts}"
-        return list(matching), Finding("content", True, "content_decides", text)
-    fulfilled = [sub for sub in matching if fulfils(sub, page[-1])]
+        text = f"it depends on what is in a message, and none is recorded: {texts}"
+        return list(heard), [Finding("content", True, "content_decides", text)]
+    fulfilled = [sub for sub in heard if fulfils(sub, page[-1])]
     if fulfilled:
         text = "the last message on the topic fulfils the content filter"
-        return fulfilled, Finding("content", True, "fulfilled", text)
+        return fulfilled, [Finding("content", True, "fulfilled", text)]
     text = f"the last message on the topic does not fulfil the content filter {texts}"
-    return [], Finding("content", False, "filtered", text)
+    return [], [Finding("content", False, "filtered", text)]
 
 
 def _explain_rights(
@@ -309,83 +252,3 @@ def _explain_rights(
         text = "the ACL does not let the client read this topic"
         found.append(Finding("rights", False, "acl_denied", text))
     return found or [Finding("rights", True, "allowed", "the client may read this topic")]
-
-
-def _explain_message(
-    stored: StoredSession,
-    matching: Sequence[Subscription],
-    message: Message,
-    rules: Rules | None,
-    *,
-    online: bool,
-) -> list[Finding]:
-    """What of the message itself, and the options of the subscriptions, is in the way."""
-    options = combine(matching, message, stored.record.client_id)
-    if options is None:
-        text = "published by the client itself, which asked for no local messages"
-        return [Finding("message", False, "no_local", text)]
-    found = []
-    # A group's messages wait in the log, whatever the QoS of its members.
-    waits = not online and any(sub.qos or sub.group for sub in matching)
-    if waits and not message.qos:
-        text = "published with QoS 0: that is not kept for a client that is offline"
-        found.append(Finding("message", False, "qos0", text))
-    elif options.qos < message.qos:
-        text = f"published with QoS {message.qos}, delivered with QoS {options.qos}"
-        found.append(Finding("message", True, "downgraded", text))
-    if rules is None:
-        return found
-    if waits and message.qos and not rules.is_recorded(message):
-        text = "the topic is not recorded (storage.record): nothing is kept for who is offline"
-        found.append(Finding("message", False, "not_recorded", text))
-    if rules.refusal(message):
-        text = "the store takes no messages now: publishers are refused"
-        found.append(Finding("message", False, "storage_refuses", text))
-    size, limit = rules.excess(message, options.qos, options.retain, options.identifiers)
-    if limit:
-        text = f"the PUBLISH has {size} bytes; the client takes packets of up to {limit}"
-        found.append(Finding("message", False, "too_large", text))
-    if not options.qos and online and rules.is_congested():
-        text = "QoS 0 is dropped now: the client does not read fast enough"
-        found.append(Finding("message", False, "congested", text))
-    return found
-
-
-def _explain_delivery(stored: StoredSession, live: LiveView | None) -> Finding:
-    """What is in the way between the log and the socket."""
-    waiting = unacknowledged(stored) if live is None else live.inflight
-    if live is None:
-        text = f"{waiting} sent and not acknowledged by the client"
-        return Finding("delivery", True, "unacknowledged" if waiting else "idle", text)
-    if live.paused:
-        text = "the client does not read: its socket is full"
-        return Finding("delivery", False, "socket_full", text)
-    if live.inflight >= live.inflight_max:
-        text = f"the window is full: {live.inflight} sent and not acknowledged by the client"
-        return Finding("delivery", False, "window_full", text)
-    if live.catching_up:
-        return Finding("delivery", True, "catching_up", "the session is reading the log")
-    text = f"{waiting} of {live.inflight_max} in flight, {live.pending} waiting"
-    return Finding("delivery", True, "flowing", text)
-
-
-async def _explain_head(database: Stored, stored: StoredSession) -> list[Finding]:
-    """A message that stays unacknowledged while others behind it are done."""
-    head = unacknowledged_head(stored.cursor)
-    if head is None or not (head.is_blocking or head.settled_after):
-        return []
-    oldest = await oldest_pending(database, stored, until=database.last_offset)
-    message = None if oldest is None else oldest.message
-    what = "" if message is None else f", on {message.topic}"
-    since = "" if message is None else f", owed since {format_time(message.published_at_us)}"
-    text = (
-        f"packet identifier {head.packet_id} (serial {head.serial}{what}{since}) awaits "
-        f"{head.awaits}; {head.sent_after} were sent after it, {head.settled_after} of them are "
-        "acknowledged"
-    )
-    if head.is_blocking:
-        text += (
-            "; no identifier is left, so nothing more is sent until the client acknowledges it: "
-            "let it connect again, when it is sent once more, or discard the session"
-        )
-    return [Finding("delivery", not head.is_blocking, "head_unacknowledged", text)]

@@ -10,7 +10,7 @@ from perdure.broker.delivery.pending_limits import excess
 from perdure.config.units import format_time
 from perdure.model import Message, StoredSession, Subscription
 from perdure.server.inspect import Stored
-from perdure.session.pending import DeliveryProgress, PendingMessages
+from perdure.session.pending import DeliveryProgress, PendingMessage, PendingMessages
 from perdure.session.pending_pages import read_page
 from perdure.session.subscriptions import SessionSubscriptions
 
@@ -105,12 +105,15 @@ async def recorded(
     beyond = [message for message in page if message.offset > cursor.offset]
     owed = [each.message for each in pending.page(beyond, []) if each.message is not None]
     fresh = [m for m in owed if not m.expires_at_us or m.expires_at_us > now_us]
-    if owed and not fresh:
-        text = f"{len(owed)} recorded on this topic, past their message expiry"
-        return Finding("record", False, "message_expired", text)
-    if last.expires_at_us and last.expires_at_us <= now_us and last.offset > cursor.offset:
-        text = "the last recorded message is past its message expiry"
-        return Finding("record", False, "message_expired", text)
+    if (owed and not fresh) or 0 < last.expires_at_us <= now_us:
+        # What was sent before its time was over is owed after it as well.
+        expired, fresh = await _by_expiry(database, stored, topic, now_us)
+        if expired and not fresh:
+            text = f"{len(expired)} recorded on this topic, past their message expiry"
+            return Finding("record", False, "message_expired", text)
+        if expired and expired[-1].offset == last.offset:
+            text = "the last recorded message is past its message expiry"
+            return Finding("record", False, "message_expired", text)
     if fresh:
         more = " or more" if len(page) == EXPLAIN_MESSAGES_MAX else ""
         oldest = format_time(fresh[0].published_at_us)
@@ -120,7 +123,7 @@ async def recorded(
     return Finding("record", True, "settled", text)
 
 
-async def addressed(database: Stored, stored: StoredSession, topic: str) -> Finding:
+async def addressed(database: Stored, stored: StoredSession, topic: str, now_us: int) -> Finding:
     """What the session's private stream has: shares of a group, what a backfill gave, and
     what was carried over from a dropped generation."""
     entries = await database.read_inbox(
@@ -129,17 +132,27 @@ async def addressed(database: Stored, stored: StoredSession, topic: str) -> Find
         until_offset=database.last_offset,
         limit=EXPLAIN_MESSAGES_MAX,
     )
-    count = sum(1 for e in entries if e.message is not None and e.message.topic == topic)
-    text = f"{count} on this topic are addressed to the session and not yet acknowledged"
-    return Finding("record", True, "addressed" if count else "none_addressed", text)
+    here = [e.message for e in entries if e.message is not None and e.message.topic == topic]
+    text = f"{len(here)} on this topic are addressed to the session and not yet acknowledged"
+    if here and all(0 < message.expires_at_us <= now_us for message in here):
+        _, fresh = await _by_expiry(database, stored, topic, now_us)
+        if not fresh:
+            text = f"{len(here)} on this topic are addressed to the session, past their expiry"
+            return Finding("record", False, "message_expired", text)
+    return Finding("record", True, "addressed" if here else "none_addressed", text)
+
+
+def larger_than_queue(message: Message, rules: Rules) -> list[Finding]:
+    """That a message alone is more than ``session.pending_bytes_max``."""
+    bytes_max = rules.limits.pending_bytes_max
+    if not 0 < bytes_max < len(message.payload):
+        return []
+    text = f"larger than session.pending_bytes_max ({bytes_max} bytes)"
+    return [Finding("limits", False, "queue_full", text)]
 
 
 async def backlog(
-    database: Stored,
-    stored: StoredSession,
-    topic: str,
-    message: Message,
-    rules: Rules,
+    database: Stored, stored: StoredSession, topic: str, rules: Rules
 ) -> list[Finding]:
     """What limits drop of the session's backlog when it is read, the oldest first.
 
@@ -147,13 +160,9 @@ async def backlog(
         database: where the log is.
         stored: the session.
         topic: asked for.
-        message: what is published now.
         rules: of the broker, with ``session.pending_*_max``.
     """
     limits = rules.limits
-    if limits.pending_bytes_max and len(message.payload) > limits.pending_bytes_max:
-        text = f"larger than session.pending_bytes_max ({limits.pending_bytes_max} bytes)"
-        return [Finding("limits", False, "queue_full", text)]
     if not (limits.pending_messages_max or limits.pending_bytes_max or limits.pending_age_max_s):
         return []
     owed = await _backlog_of(database, stored)
@@ -176,8 +185,31 @@ async def backlog(
 
 
 async def _backlog_of(database: Stored, stored: StoredSession) -> list[Message]:
-    """The owed messages of the log that were not sent yet, oldest first; of ``BACKLOG_MAX`` that
-    are looked at."""
+    """The owed messages of the log that were not sent yet, oldest first."""
+    progress = DeliveryProgress(stored.cursor, stored.record.cut_offset)
+    return [
+        each.message
+        for each in await _pending_of(database, stored)
+        if each.entry is None and each.message is not None and not progress.was_sent(each)
+    ]
+
+
+async def _by_expiry(
+    database: Stored, stored: StoredSession, topic: str, now_us: int
+) -> tuple[list[Message], list[Message]]:
+    """What is owed on a topic: past its message expiry, and all else; each oldest first."""
+    progress = DeliveryProgress(stored.cursor, stored.record.cut_offset)
+    expired: list[Message] = []
+    fresh: list[Message] = []
+    for each in await _pending_of(database, stored):
+        message = each.message
+        if message is not None and message.topic == topic and not progress.is_settled(each):
+            (expired if progress.is_past(each, now_us) else fresh).append(message)
+    return expired, fresh
+
+
+async def _pending_of(database: Stored, stored: StoredSession) -> list[PendingMessage]:
+    """What is owed, of log and private stream; of ``BACKLOG_MAX`` that are looked at."""
     cursor = stored.cursor
     subscriptions = SessionSubscriptions(stored.record.client_id, stored.subscriptions)
     page = await read_page(
@@ -189,10 +221,4 @@ async def _backlog_of(database: Stored, stored: StoredSession) -> list[Message]:
         chunk=BACKLOG_MAX,
         bytes_max=EXPLAIN_BYTES_MAX,
     )
-    progress = DeliveryProgress(cursor, stored.record.cut_offset)
-    pending = PendingMessages(subscriptions, cursor.serial)
-    return [
-        each.message
-        for each in pending.page(page.messages, page.entries)
-        if each.entry is None and each.message is not None and not progress.was_sent(each)
-    ]
+    return list(PendingMessages(subscriptions, cursor.serial).page(page.messages, page.entries))

@@ -18,6 +18,26 @@ from perdure.mqtt.encode import publish_size
 
 
 @final
+class GroupView:
+    """How the connected members of a group stand to a message.
+
+    Attributes:
+        free: others that may be given it, and have room now.
+        busy: others that may be given it when they have room.
+        unable: others that may not read it, or whose Maximum Packet Size is too small.
+        is_busy: the client itself may be given it when it has room.
+    """
+
+    __slots__ = ("busy", "free", "is_busy", "unable")
+
+    def __init__(self) -> None:
+        self.free: list[str] = []
+        self.busy: list[str] = []
+        self.unable: list[str] = []
+        self.is_busy: bool = False
+
+
+@final
 class Rules:
     """The rules of a broker for one session.
 
@@ -134,20 +154,26 @@ class Rules:
         """Whether the client's connection takes no more now: QoS 0 is dropped."""
         return self._live is not None and self._live.sender.congested
 
-    def others(self, group_key: str, message: Message) -> tuple[list[str], list[str]]:
-        """Connected members of a group besides the client: those that may be given a message, and
-        all others."""
+    def group(self, group_key: str, message: Message) -> GroupView:
+        """Who of a group's connected members may be given a message."""
+        view = GroupView()
         group = self._services.shared_subscriptions.groups.get(group_key)
-        able: list[str] = []
-        unable: list[str] = []
         for member in group.members if group is not None else ():
-            if member.client_id == self._record.client_id:
-                continue
             identity = self._identity_of(member.client_id, member.session.record)
             may_get = self._services.authorizer.deliver(identity, message.topic, message.publisher)
             is_able = may_get and member.has_room_for(message)
-            (able if is_able else unable).append(member.client_id)
-        return able, unable
+            if member.client_id == self._record.client_id:
+                view.is_busy = is_able and not member.is_available
+            elif is_able:
+                (view.free if member.is_available else view.busy).append(member.client_id)
+            else:
+                view.unable.append(member.client_id)
+        return view
+
+    def given_by(self, group_key: str) -> int:
+        """Up to which offset a group has given messages to its members; 0 = there is none."""
+        group = self._services.shared_subscriptions.groups.get(group_key)
+        return 0 if group is None else group.position
 
     def _identity_of(self, client_id: str, record: SessionRecord) -> Identity:
         """Of a connected client its own, but without what it remembers of decisions."""

@@ -174,12 +174,14 @@ class Client:
         retain: bool = False,
         expiry_s: int = -1,
         dup: bool = False,
+        forward: bytes = b"",
     ) -> int:
         """Send PUBLISH; returns its packet identifier."""
         if qos and not packet_id:
             self._packet_id += 1
             packet_id = self._packet_id
-        self.send(Publish(topic, payload, qos, retain, dup, packet_id if qos else 0, 0, expiry_s))
+        identifier = packet_id if qos else 0
+        self.send(Publish(topic, payload, qos, retain, dup, identifier, 0, expiry_s, forward))
         return packet_id
 
     def deliver(
@@ -225,6 +227,12 @@ class Client:
         """Unsubscribe, and return UNSUBACK."""
         self.send(Unsubscribe(60_001, list(filters)))
         return self.take(Unsuback)
+
+    def acknowledge(self) -> None:
+        """Answer all that has come, and from now on each message at once."""
+        self.acks = True
+        for packet in list(self.received):
+            self._answer(packet)
 
     def disconnect(self, *, reason: int = 0, expiry_s: int | None = None) -> None:
         """Say goodbye and close."""

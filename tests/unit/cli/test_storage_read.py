@@ -8,8 +8,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from perdure.admin.records.messages import MessageRow
 from perdure.cli import storage_read
 from perdure.cli.main import run
 from perdure.model import Message
@@ -62,7 +64,8 @@ def test_every_property_is_named(directory: Path, capsys: Capture) -> None:
     assert row["response_topic"] == "back"
     assert row["correlation_data"] == "AP8="
     assert row["user_properties"] == [["a", "1"], ["a", "2"]]
-    assert "content_type" not in row
+    assert row["content_type"] is None
+    assert list(row) == [field.name for field in msgspec.structs.fields(MessageRow)]  # as the API
 
 
 def test_read_by_filter_time_and_count(directory: Path, capsys: Capture) -> None:

@@ -130,3 +130,22 @@ def test_many_numbers_stand_closer() -> None:
     headings = [f"heading{number:02}" for number in range(8)]
     print_table(stream, headings, [["1"] * 8], [True] * 8, [True] * 8)
     assert max(len(line) for line in stream.getvalue().splitlines()) == 79
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("日本", 4),
+        ("e\u0301", 1),
+        ("\u2764\ufe0f", 1),  # a selector, of combining class 0
+        ("\u0915\u093f\u0947", 2),  # a vowel sign of its own width, and one above it
+        ("1\u20e3", 1),
+        ("שלום", 4),
+    ],
+)
+def test_marks_take_no_column(text: str, columns: int) -> None:
+    assert cell_len(text) == columns
+
+
+def test_a_mark_does_not_lose_its_letter() -> None:
+    assert shortened("abcdef" + "e\u0301" + "gh", 5) == "ab…gh"

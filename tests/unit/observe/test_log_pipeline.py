@@ -132,3 +132,14 @@ def test_limiter_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert limiter(None, "info", {"logger": f"e{number}"}) == {"logger": f"e{number}"}
     with pytest.raises(structlog.DropEvent):
         limiter(None, "info", {"logger": "e9"})
+
+
+@pytest.mark.parametrize("log_format", ["console", "json"])
+def test_what_clients_say_is_not_obeyed_by_a_terminal(log_format: str) -> None:
+    """Nor is it another line."""
+    out = io.StringIO()
+    pipeline.configure(level="info", format=log_format, stream=out)
+    get_logger("x").info("a.b", reason="\x1b[2J\nforged\x9b\u202e")
+    (line,) = out.getvalue().splitlines()
+    assert line.isprintable()
+    assert "forged" in line

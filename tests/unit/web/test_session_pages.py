@@ -105,6 +105,18 @@ async def test_what_was_not_looked_at_is_not_said_to_be_empty(
         assert denied not in got.body
 
 
+@pytest.mark.parametrize(
+    ("query", "is_told"), [("", True), ("filter=%2B/a", True), ("filter=$x/%23", False)]
+)
+async def test_what_a_wildcard_leaves_out_is_told(
+    app: Any, broker: Sparse, monkeypatch: pytest.MonkeyPatch, query: str, is_told: bool
+) -> None:
+    """An empty filter is ``#``, which matches no topic that begins with ``$``."""
+    monkeypatch.setattr(desk, "FURTHER_S", 0.0)
+    got = await ask(app, "/ui/retained", query=query)
+    assert (b"begins with <code>$</code>" in got.body) == is_told
+
+
 async def test_who_gets_a_topic_counts_over_its_pages(app: Any, broker: Sparse) -> None:
     got = await ask(app, "/ui/subscriptions/match", query="topic=t&seen=3&cursor=1")
     assert b"3 subscriptions" in got.body

@@ -55,7 +55,7 @@ class Match(SubscriptionRow, frozen=True, kw_only=True):
     """A subscription that a topic matches.
 
     Attributes:
-        allowed: the ACL lets the client have the topic; null = nobody knows before it is connected.
+        allowed: the ACL lets the client have the topic; null = its next login says so.
     """
 
     allowed: bool | None

@@ -19,10 +19,11 @@ from perdure.cli.commands.sessions import act_on_each, discard_stored
 from perdure.cli.data import open_database, storage_options
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.exporting import TOLD_EVERY, Tell, counting, lines_to
-from perdure.cli.output import Column, Output, encode, output_options, printable
+from perdure.cli.output import Column, Output, encode, output_options
 from perdure.clock import SystemClock
 from perdure.config.schema import StorageConfig
 from perdure.config.units import format_size, format_time
+from perdure.observe.printable import printable
 from perdure.storage.device_queue import QueueStats
 from perdure.storage.queue_lines import entry_line
 

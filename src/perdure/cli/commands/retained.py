@@ -34,7 +34,11 @@ def command() -> None:
 @click.argument("topic_filter", metavar="[FILTER]", default="#")
 @output_options
 def list_retained(data: Path, topic_filter: str, out: Output) -> None:
-    """List the retained messages that match FILTER, without their payloads."""
+    """List the retained messages that match FILTER, without their payloads.
+
+    Without FILTER it is #, which matches no topic that begins with $: ask for those by their first
+    level, as in '$own/#'. What the broker tells below $SYS is not retained: see `perdure status`.
+    """
     columns = (
         Column("topic"),
         Column("qos", right=True),

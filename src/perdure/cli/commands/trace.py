@@ -21,8 +21,9 @@ from perdure.admin.records.trace import (
 )
 from perdure.cli.admin_client import AdminClient
 from perdure.cli.data import data_options
-from perdure.cli.output import Column, Output, encode, output_options, printable
+from perdure.cli.output import Column, Output, encode, output_options
 from perdure.cli.running_broker import running_broker
+from perdure.observe.printable import printable
 
 POLL_S: Final = 0.5
 EVENT_COLUMNS: Final = (

@@ -147,7 +147,7 @@ class Administration:
             SessionOperations(services, table, is_superuser=is_superuser),
             SessionPartOperations(services),
             SessionSubscriptionOperations(services, is_superuser=is_superuser),
-            SubscriptionOperations(services, table),
+            SubscriptionOperations(services, table, is_superuser=is_superuser),
             MessageOperations(services),
             PublishOperations(services),
             ListenerOperations(

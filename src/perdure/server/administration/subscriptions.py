@@ -30,7 +30,7 @@ from perdure.broker.delivery.live_session import LiveSession
 from perdure.broker.services import Services
 from perdure.broker.shared.group import SharedGroup
 from perdure.config.units import format_time
-from perdure.model import Subscription
+from perdure.model import SessionRecord, Subscription
 from perdure.server.administration.listing import (
     LiveTable,
     candidates,
@@ -40,6 +40,7 @@ from perdure.server.administration.listing import (
 from perdure.server.administration.paging import page_of
 from perdure.server.administration.service import Call, Handler
 from perdure.server.inspect import held_subscription
+from perdure.server.rules import Rules
 from perdure.server.turns import Turns
 from perdure.storage.subscribers import Subscriber, SubscriberPage
 from perdure.topic.names import validate_topic_name
@@ -71,11 +72,19 @@ class SubscriptionOperations:
     Args:
         services: the parts of the broker.
         live: connected sessions.
+        is_superuser: whether a user is exempt from the ACL.
     """
 
-    def __init__(self, services: Services, live: LiveTable) -> None:
+    def __init__(
+        self,
+        services: Services,
+        live: LiveTable,
+        *,
+        is_superuser: Callable[[str | None], bool] = lambda _: False,
+    ) -> None:
         self._services = services
         self._live = live
+        self._is_superuser = is_superuser
 
     def handlers(self) -> Mapping[type[Request[Any]], Handler]:
         """By request."""
@@ -111,7 +120,7 @@ class SubscriptionOperations:
                 return SubscriptionPage(items=items, next_cursor=encode_cursor(_STORED))
         look = _Look(functools.partial(self._services.database.subscribers_like, text), after)
         async for client_id, name in self._stored(look, request.limit, items):
-            subs, node = await self._held(client_id)
+            subs, node, _ = await self._held(client_id)
             items += [
                 self._row(client_id, sub, node)
                 for sub in subs
@@ -130,7 +139,7 @@ class SubscriptionOperations:
                 break
             # The one in which the page before has ended does not count: each page goes on.
             looked += client_id != after_id
-            subs, node = await self._held(client_id)
+            subs, node, _ = await self._held(client_id)
             for sub in subs:
                 if client_id == after_id and sub.name <= after_name:
                     continue
@@ -166,12 +175,11 @@ class SubscriptionOperations:
                 return MatchPage(items=items, next_cursor=encode_cursor(_STORED))
         look = _Look(functools.partial(self._services.database.subscribers, request.topic), after)
         async for client_id, name in self._stored(look, request.limit, items):
-            subs, node = await self._held(client_id)
-            items += [
-                Match(**msgspec.structs.asdict(self._row(client_id, sub, node)), allowed=None)
-                for sub in subs
-                if sub.name == name and request.connected in (None, node is not None)
-            ]
+            subs, node, record = await self._held(client_id)
+            for sub in subs:
+                if sub.name == name and request.connected in (None, node is not None):
+                    row = msgspec.structs.asdict(self._row(client_id, sub, node))
+                    items.append(Match(**row, allowed=self._allowed_later(record, request.topic)))
         return MatchPage(items=items, next_cursor=look.cursor)
 
     def _row(self, client_id: str, sub: Subscription, node: str | None) -> SubscriptionRow:
@@ -235,22 +243,25 @@ class SubscriptionOperations:
         async for record in candidates(self._services.database, asked, after_id, self._live):
             yield record.client_id
 
-    async def _held(self, client_id: str) -> tuple[list[Subscription], str | None]:
-        """The subscriptions of a session that hold, by name, and the node that it is connected to.
-        A row of each would cost more than to look whether anybody wants it."""
+    async def _held(
+        self, client_id: str
+    ) -> tuple[list[Subscription], str | None, SessionRecord | None]:
+        """The subscriptions of a session that hold, by name, the node that it is connected to, and
+        its record. A row of each would cost more than to look whether anybody wants it."""
         live = self._services.registry.live.get(client_id)
         subs: Sequence[Subscription]
+        record: SessionRecord | None
         node: str | None = self._live.node
         if live is not None:
-            subs = list(live.subs.values())
+            subs, record = list(live.subs.values()), live.record
         else:
             stored = await self._services.database.open_session(client_id)
             subs = () if stored is None else stored.subscriptions
+            record = None if stored is None else stored.record
             # Where it is connected to another node its record says so.
-            held = stored is not None and stored.record.connected
-            node = stored.record.node or None if stored is not None and held else None
+            node = record.node or None if record is not None and record.connected else None
         holding = [sub for sub in subs if not sub.until_offset]
-        return sorted(holding, key=lambda sub: sub.name), node
+        return sorted(holding, key=lambda sub: sub.name), node, record
 
     async def _matching(
         self, topic: str, after: str, limit: int
@@ -288,6 +299,15 @@ class SubscriptionOperations:
         # A copy: decisions are remembered in the identity of a connection.
         identity = Identity(live.client_id, known.username, known.superuser, grant=known.grant)
         return self._services.authorizer.deliver(identity, topic, "")
+
+    def _allowed_later(self, record: SessionRecord | None, topic: str) -> bool | None:
+        """Of a client that is not connected here: what holds whatever its next login grants."""
+        services = self._services
+        if record is None:
+            return None
+        if not Rules(services, record, self._is_superuser).may_get(topic, ""):
+            return False
+        return True if services.standing.grant_without_login(record.method) is None else None
 
     async def _group_row(self, group: SharedGroup) -> SharedGroupRow:
         database = self._services.database

@@ -17,11 +17,22 @@ from perdure.admin.records.subscriptions import (
     MatchTopic,
     SessionSubscriptions,
 )
+from perdure.broker.auth.acl import AclAuthorizer
+from perdure.broker.auth.acl_rules import AclRules
+from perdure.broker.auth.authenticate import AllStand
+from perdure.broker.auth.grant import EVERYTHING
 from perdure.model import StoredSession
 from perdure.mqtt.packets import Subscribe, SubscribeFilter
 from perdure.server.administration import subscriptions
 from perdure.server.administration.listing import encode_cursor
 from tests.unit.server.administration.scene import Scene, offline
+
+
+class GrantsEverything(AllStand):
+    """Logins come with rights of their own."""
+
+    def grant_without_login(self, method: str) -> object | None:
+        return EVERYTHING
 
 
 @pytest.fixture
@@ -90,7 +101,26 @@ async def test_the_matcher_is_the_one_that_delivers(fleet: Scene) -> None:
     assert await every(fleet, MatchTopic(topic="$SYS/x")) == []
     page = await fleet.ask(MatchTopic(topic="t/2"))
     allowed = {row["client_id"]: row["allowed"] for row in page["items"]}
-    assert allowed == {"a": True, "d": True, "b": None, "f": None}
+    assert allowed == {"a": True, "d": True, "b": True, "f": True}
+
+
+async def test_what_the_rules_say_of_a_client_that_is_away(
+    fleet: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``explain`` does; None where its next login may grant more."""
+    services = fleet.broker.services
+
+    async def allowed(topic: str) -> dict[str, bool | None]:
+        page = await fleet.ask(MatchTopic(topic=topic, connected=False))
+        return {row["client_id"]: row["allowed"] for row in page["items"]}
+
+    rules = AclRules.parse("topic read t/1\ntopic deny t/2\n", name="acl")
+    monkeypatch.setattr(services, "authorizer", AclAuthorizer(rules, grants=True))
+    assert await allowed("t/1") == {"b": True, "f": True}
+    assert await allowed("t/2") == {"b": False, "f": False}
+    monkeypatch.setattr(services, "standing", GrantsEverything())
+    assert await allowed("t/1") == {"b": None, "f": None}
+    assert await allowed("t/2") == {"b": False, "f": False}
 
 
 async def test_only_those_are_opened_that_match(
