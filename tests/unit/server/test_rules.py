@@ -64,9 +64,12 @@ def test_packet_size_and_members() -> None:
         client.connect(packet_size_max=100)
         client.subscribe("$share/g/t")
     rules = Rules(sim.live.services, offline("a"), lambda _: False)
-    assert rules.others("g/t", Message("t", b"", 1)) == (["b", "c"], [])
-    assert rules.others("g/t", Message("t", bytes(200), 1)) == ([], ["b", "c"])
-    assert rules.others("h/t", Message("t", b"", 1)) == ([], [])
+    may_have = rules.group("g/t", Message("t", b"", 1))
+    assert (may_have.free, may_have.busy, may_have.unable) == (["b", "c"], [], [])
+    too_large = rules.group("g/t", Message("t", bytes(200), 1))
+    assert (too_large.free, too_large.busy, too_large.unable) == ([], [], ["b", "c"])
+    nobody = rules.group("h/t", Message("t", b"", 1))
+    assert (nobody.free, nobody.busy, nobody.unable) == ([], [], [])
     size, limit = rules.excess(Message("t", bytes(200)), 1, False, ())
     assert limit == 100
     assert size > 200

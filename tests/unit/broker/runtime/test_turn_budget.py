@@ -108,6 +108,35 @@ def test_a_turn_has_so_much_time_for_all_of_them() -> None:
     assert hall.done[4:] == ["b", "c", "a", "b"]
 
 
+def test_some_newcomers_begin_in_a_turn_however_many_wait_and_others_have_theirs() -> None:
+    hall = Hall()
+    for number in range(100):
+        Busy(hall, f"w{number}", 1)
+        Busy(hall, f"n{number}", 1, is_new=True)
+    hall.shifts.taken = hall.shifts.allowance.messages = 1  # so one worker a turn
+    hall.next_turn()
+    assert hall.done == [*(f"n{number}" for number in range(BEGUN_MAX)), "w0"]
+
+
+def test_newcomers_leave_time_for_others() -> None:
+    hall = Hall()
+    for number in range(BEGUN_MAX):
+        Busy(hall, f"n{number}", 1, is_new=True, cost_us=LEFTOVER_US // 4)
+        Busy(hall, f"w{number}", 1, cost_us=LEFTOVER_US // 4)
+    hall.next_turn()
+    assert hall.done == ["n0", "n1", "w0", "w1"]
+
+
+def test_who_waits_has_a_slice_also_when_all_is_spent() -> None:
+    """What is spent may be handed out with what it sends next only: the loop went in circles."""
+    hall = Hall()
+    Busy(hall, "a", 3)
+    hall.shifts.taken = hall.shifts.allowance.messages = 1
+    assert hall.shifts.is_spent
+    hall.next_turn()
+    assert hall.done == ["a"]
+
+
 def test_a_turn_has_so_many_slices_whatever_the_clock_says() -> None:
     hall = Hall()
     Busy(hall, "a", 10 * SLICES_MAX)
