@@ -75,6 +75,9 @@ class HeavyTurns:
             self._pipeline.pause(waiting)
         else:
             self._budget.add(waiting)
+            # Who had a part of this turn may have written nothing that would end it: its client has
+            # come back meanwhile.
+            self._pipeline.schedule()
 
 
 @final
