@@ -24,8 +24,6 @@ SLICE: Final = 512
 
 LEFTOVER_US: Final = 2_000
 """Time in one turn of the loop for all that is left over, microseconds."""
-WORKERS_US: Final = LEFTOVER_US // 2
-"""What of it is left for those who are connected, however many come."""
 BULK_BYTES: Final = 8 * 1024
 """What is longer than this joins the queue at once while there is one: thirty clients that flood
 would otherwise have thirty slices in one turn, beside those that are given out here."""
@@ -446,7 +444,7 @@ class TurnBudget:
             worker = newcomers.popleft()
             if worker.work_on():
                 workers.append(worker)
-            if clock.monotonic_us() >= until_us - WORKERS_US:
+            if clock.monotonic_us() >= until_us:
                 break
         for _ in range(SLICES_MAX):
             if not workers:
@@ -456,6 +454,7 @@ class TurnBudget:
                 workers.append(worker)
             if clock.monotonic_us() >= until_us:
                 break
-            # One has its slice in any case: what is spent may be handed out with the next only.
+            # One has its slice in any case, however many come: and what is spent may be handed out
+            # with the next only.
             if self.deliveries >= DELIVERIES_MAX or self.is_spent:
                 break

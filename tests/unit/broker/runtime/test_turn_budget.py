@@ -118,13 +118,13 @@ def test_some_newcomers_begin_in_a_turn_however_many_wait_and_others_have_theirs
     assert hall.done == [*(f"n{number}" for number in range(BEGUN_MAX)), "w0"]
 
 
-def test_newcomers_leave_time_for_others() -> None:
+def test_newcomers_leave_a_slice_for_others() -> None:
     hall = Hall()
     for number in range(BEGUN_MAX):
         Busy(hall, f"n{number}", 1, is_new=True, cost_us=LEFTOVER_US // 4)
         Busy(hall, f"w{number}", 1, cost_us=LEFTOVER_US // 4)
     hall.next_turn()
-    assert hall.done == ["n0", "n1", "w0", "w1"]
+    assert hall.done == ["n0", "n1", "n2", "n3", "w0"]
 
 
 def test_who_waits_has_a_slice_also_when_all_is_spent() -> None:
