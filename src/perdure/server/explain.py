@@ -21,16 +21,9 @@ from perdure.model import (
     StoredSession,
     Subscription,
 )
-from perdure.server.explain_record import (
-    newest,
-    of_this_kind,
-)
+from perdure.server.explain_record import addressed, newest, of_this_kind
 from perdure.server.explain_way import Asked, best_way
-from perdure.server.inspect import (
-    Stored,
-    deadline,
-    state_of,
-)
+from perdure.server.inspect import Stored, deadline, state_of
 from perdure.topic.matching import intersects, matches
 from perdure.topic.names import validate_topic_name
 
@@ -119,6 +112,7 @@ async def explain_session(
         online=online,
         page=page,
         message=message,
+        inbox=await addressed(database, stored, topic, now_us),
     )
     findings.append(_explain_subscriptions(current, matching, topic, rules))
     if matching:

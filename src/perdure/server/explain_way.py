@@ -14,7 +14,7 @@ from perdure.admin.records.sessions import LiveView
 from perdure.config.units import format_time
 from perdure.model import DeliveryOptions, Message, StoredSession, Subscription, combine
 from perdure.server.explain_group import expired_ungiven, explain_group
-from perdure.server.explain_record import addressed, backlog, larger_than_queue, recorded
+from perdure.server.explain_record import backlog, larger_than_queue, recorded
 from perdure.server.inspect import Stored, held_subscription, unacknowledged
 from perdure.session.head import unacknowledged_head
 from perdure.session.pending_pages import oldest_pending
@@ -36,6 +36,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         online: the client is connected.
         page: the newest recorded messages on the topic.
         message: the one in question.
+        inbox: what is addressed to the session alone.
     """
 
     database: Stored
@@ -48,6 +49,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     online: bool
     page: Sequence[Message]
     message: Message
+    inbox: Finding
 
 
 @final
@@ -89,7 +91,7 @@ async def _follow(asked: Asked, subs: Sequence[Subscription]) -> Way:
     options = combine(subs, message, asked.stored.record.client_id)
     found = _subscriptions(asked, subs)
     rest = _explain_message(asked, subs, options)
-    inbox = await addressed(asked.database, asked.stored, asked.topic, asked.now_us)
+    inbox = asked.inbox
     if inbox.code != "none_addressed" or is_shared:
         rest.append(_of_what_is_asked(asked, inbox))
     if not is_shared and any(sub.qos for sub in subs):

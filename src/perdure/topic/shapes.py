@@ -167,6 +167,7 @@ class FilterIndex(Generic[V]):
         group = self._groups.get(first)
         if group is None:
             group = self._groups[first] = _Group(self._nowhere)
+            self._nowhere.users += 1
         trie = group.trie
         if trie is not None and shape in trie.shapes:
             trie.put(levels, shape, value, is_new=is_new)
@@ -198,6 +199,7 @@ class FilterIndex(Generic[V]):
             self._count_down(group, shape)
         if group.trie is None and not group.counts:
             del self._groups[first]
+            self._nowhere.users -= 1
         self._forget(first)
         return value
 
@@ -297,16 +299,15 @@ class FilterIndex(Generic[V]):
     def _count_up(self, group: _Group[V], shape: str) -> bool:
         """Count a filter of a shape; False if the shape would be one too many."""
         shape_set = group.shape_set
-        shapes = shape_set.shapes
-        if shape in shape_set.places:
-            group.counts[shape_set.places[shape]] += 1
+        index = shape_set.places.get(shape)
+        if index is not None:
+            group.counts[index] += 1
             return True
-        key = (*shapes, shape)
-        found = self._shape_sets.get(key)
+        found = self._shape_sets.get((*shape_set.shapes, shape))
         if found is None:
             if shape_set.most_beside(shape) >= self._shapes_max:
                 return False
-            found = self._shape_sets[key] = shape_set.with_shape(shape)
+            found = shape_set.with_shape(shape)
         self._use(group, found)
         group.counts.append(1)
         return True
@@ -320,14 +321,13 @@ class FilterIndex(Generic[V]):
             last = group.counts.pop()
             if index < len(group.counts):
                 group.counts[index] = last
-            key = shape_set.shapes_without(index)
-            found = self._shape_sets.get(key)
-            if found is None:
-                found = self._shape_sets[key] = shape_set.without(index)
-            self._use(group, found)
+            found = self._shape_sets.get(shape_set.shapes_without(index))
+            self._use(group, shape_set.without(index) if found is None else found)
 
     def _use(self, group: _Group[V], shape_set: ShapeSet) -> None:
         before = group.shape_set
+        if not shape_set.users:
+            self._shape_sets[shape_set.shapes] = shape_set  # one text of its shapes, not two
         shape_set.users += 1
         group.shape_set = shape_set
         before.users -= 1

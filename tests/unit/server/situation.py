@@ -40,6 +40,22 @@ HELD_UP: Final = frozenset({"window_full", "socket_full", "offline"})
 """Verdicts after which the message comes later."""
 
 
+def explained(sim: SimBroker, sessions: SessionOperations, topic: str, what: What) -> Explanation:
+    """What a simulated broker says of a message to the session ``r``."""
+    found: list[Explanation] = []
+    asked = ExplainSession(
+        client_id="r", topic=topic, publisher=what.publisher, qos=what.qos, size=what.size
+    )
+
+    async def ask() -> None:
+        found.append(await sessions.explain(asked, Call(LOCAL)))
+
+    assert sim.scheduler is not None
+    sim.scheduler.run(ask())
+    (answer,) = found
+    return answer
+
+
 @final
 class Situation:
     """One client, its subscriptions, and whatever else decides on what it gets."""
@@ -122,17 +138,7 @@ class Situation:
 
     def explain(self, topic: str, what: What = ANY) -> str:
         """The verdict; ``content_decides`` also where the client has to come back first."""
-        found: list[Explanation] = []
-        asked = ExplainSession(
-            client_id="r", topic=topic, publisher=what.publisher, qos=what.qos, size=what.size
-        )
-
-        async def ask() -> None:
-            found.append(await self.sessions.explain(asked, Call(LOCAL)))
-
-        assert self.sim.scheduler is not None
-        self.sim.scheduler.run(ask())
-        (answer,) = found
+        answer = explained(self.sim, self.sessions, topic, what)
         self.groups = sum(f.detail.count("$share/") for f in answer.findings if f.code == "match")
         self.story.append((topic, what, answer.verdict, answer.findings))
         if answer.verdict in HELD_UP and any(f.code == "content_decides" for f in answer.findings):

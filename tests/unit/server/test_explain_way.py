@@ -6,15 +6,14 @@ from typing import Final
 
 import pytest
 
-from perdure.admin.records.explain import ANY, ExplainSession, Explanation, What
+from perdure.admin.records.explain import ANY, Explanation, What
 from perdure.config.schema import Config, SessionConfig
 from perdure.mqtt.packets import Properties
 from perdure.server.administration.listing import LiveTable
-from perdure.server.administration.service import Call
 from perdure.server.administration.sessions import SessionOperations
-from perdure.server.administration.socket import LOCAL
 from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import NO_DELAY, QUIET, Client
+from tests.unit.server.situation import explained
 
 NORTH: Final = Properties(user_properties=(("filter", '{"$property.site":"north"}'),))
 PAST: Final = Properties(user_properties=(("replay-from", "0"),))
@@ -41,17 +40,7 @@ class Scene:
         self.publisher.connect()
 
     def explain(self, what: What = ANY, topic: str = "t") -> Explanation:
-        found: list[Explanation] = []
-        asked = ExplainSession(
-            client_id="r", topic=topic, publisher=what.publisher, qos=what.qos, size=what.size
-        )
-
-        async def ask() -> None:
-            found.append(await self.sessions.explain(asked, Call(LOCAL)))
-
-        assert self.sim.scheduler is not None
-        self.sim.scheduler.run(ask())
-        return found[0]
+        return explained(self.sim, self.sessions, topic, what)
 
     def verdict(self, publisher: str = "p", qos: int = 1, size: int = 1) -> str:
         return self.explain(What(publisher=publisher, qos=qos, size=size)).verdict

@@ -71,8 +71,7 @@ class EndingConnection(ClientConnection):
 
     __slots__ = (
         "_ending_parts",
-        "_has_taken_leave",
-        "_sends_will",
+        "_farewell_will",
         "_stream",
         "counted_protocol",
         "has_large_frame",
@@ -94,10 +93,8 @@ class EndingConnection(ClientConnection):
         super().__init__(peer, inbound_gate, sender, received_us=received_us)
         self._ending_parts: EndingParts = parts
         self._stream: ByteStream = stream
-        self._has_taken_leave: bool = False
-        """The client has sent DISCONNECT."""
-        self._sends_will: bool = True
-        """It has not said, by DISCONNECT, that its will is not to be sent."""
+        self._farewell_will: bool | None = None
+        """Whether its will is to be sent, as the client said by DISCONNECT; None = none came."""
         self.counted_protocol: str = ""
         self.has_large_frame: bool = False
         self.unknown_bytes: int = 0
@@ -159,8 +156,7 @@ class EndingConnection(ClientConnection):
         if turns.may_write(size):
             self.end(LEAVE, send_will=send_will)
             return
-        self._has_taken_leave = True
-        self._sends_will = send_will
+        self._farewell_will = send_will
         self.is_connected = False
         self.inbound_gate.hold()
         self.inbound_gate.close()
@@ -169,9 +165,12 @@ class EndingConnection(ClientConnection):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The transport is gone."""
+        if self._state == CLOSED:
+            self.let_go()
+            return
         why = "connection lost" if exc is None else type(exc).__name__
         turns, size = self._ending_parts.heavy_turns, weight(self.session)
-        if self._state != CLOSED and not turns.may_write(size):
+        if not turns.may_write(size):
             self.is_connected = False  # groups give it nothing more
             turns.wait(Waiting(turns, size, functools.partial(self._lost, why, size)))
         else:
@@ -299,8 +298,8 @@ class EndingConnection(ClientConnection):
 
     def end(self, why: str, *, send_will: bool, is_logged: bool = False) -> None:
         """Leave the session and close the stream after what was sent."""
-        if self._has_taken_leave:
-            why, send_will = LEAVE, self._sends_will
+        if self._farewell_will is not None:
+            why, send_will = LEAVE, self._farewell_will
         was_connected = self._state == CONNECTED
         self._state = CLOSED
         self.is_connected = False

@@ -441,20 +441,22 @@ class TurnBudget:
         workers, newcomers, clock = self._workers, self._newcomers, self._clock
         until_us = clock.monotonic_us() + LEFTOVER_US
         for _ in range(min(BEGUN_MAX, len(newcomers))):
-            worker = newcomers.popleft()
-            if worker.work_on():
-                workers.append(worker)
+            self._serve(newcomers)
             if clock.monotonic_us() >= until_us:
                 break
         for _ in range(SLICES_MAX):
             if not workers:
                 break
-            worker = workers.popleft()
-            if worker.work_on():
-                workers.append(worker)
+            self._serve(workers)
             if clock.monotonic_us() >= until_us:
                 break
             # One has its slice in any case, however many come: and what is spent may be handed out
             # with the next only.
             if self.deliveries >= DELIVERIES_MAX or self.is_spent:
                 break
+
+    def _serve(self, queue: deque[Worker]) -> None:
+        """Give the first of a queue its slice."""
+        worker = queue.popleft()
+        if worker.work_on():
+            self._workers.append(worker)

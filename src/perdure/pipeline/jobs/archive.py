@@ -138,8 +138,7 @@ class Archive:
                 state, gap = self._begun_state(files)
                 lost = together(lost, gap)
                 start = state.position
-                rows = state.round_rows or self._rows_per_round
-                rows = min(rows, self._rows_per_round)
+                rows = min(state.round_rows or self._rows_per_round, self._rows_per_round)
                 end = offsets.latest(files, start, self._options, rows_max=rows, cap=OFFSET_MAX)
                 newest = files.newest()
             self._say(start)
