@@ -10,9 +10,10 @@ import pytest
 from tests.support.process import BrokerProcess, ProcessError, free_port, perdure_command
 
 LISTENER = """
-import socket, sys
+import os, socket, sys
+# In one piece, and before anybody can connect: whoever finds the port open may kill at once.
+os.write(1, b"listening\\n")
 server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
-print("listening", flush=True)
 while True:
     server.accept()[0].close()
 """
