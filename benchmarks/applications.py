@@ -25,9 +25,10 @@ import msgspec
 from benchmarks import record
 from benchmarks.topic_count import TopicCount, count_topic
 from perdure.admin.records.applications import ListApplications
+from perdure.bench.ports import free_port
 from perdure.cli.admin_client import AdminClient
 from tests.support.kafka import KafkaCluster
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 
 PROGRESS_S: Final = 5.0
 POLL_S: Final = 0.25

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.record import Check, check, now, write
+from perdure.bench.ports import free_port
 from perdure.bench.process import ProcessProbe, machine_cpu_s
 from perdure.errors import MqttError
 from perdure.mqtt.client_protocol import ClientProtocol
@@ -29,7 +30,7 @@ from perdure.mqtt.packets import Properties
 from perdure.net.client import Client
 from perdure.net.client_link import Endpoint
 from tests.support.cluster_processes import ClusterNodeProcess, ClusterProcesses
-from tests.support.process import BrokerProcess, free_port
+from tests.support.process import BrokerProcess
 
 RATE: Final = 5000
 SECONDS: Final = 8.0

@@ -21,7 +21,8 @@ from benchmarks.suite import told
 from perdure.bench.child import wait_until
 from perdure.bench.client import Client
 from perdure.bench.loop import Link
-from perdure.bench.process import BrokerProcess, ProcessProbe, free_port
+from perdure.bench.ports import free_port
+from perdure.bench.process import BrokerProcess, ProcessProbe
 from perdure.bench.runner import Run
 from perdure.bench.settings import Settings
 from perdure.bench.target import Target

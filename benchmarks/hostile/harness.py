@@ -22,7 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from perdure.bench import proc
-from perdure.bench.process import BrokerProcess, ProcessProbe, free_port
+from perdure.bench.ports import free_port
+from perdure.bench.process import BrokerProcess, ProcessProbe
 
 HOST: Final = "127.0.0.1"
 PAIRS: Final = 50

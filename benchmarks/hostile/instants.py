@@ -93,6 +93,52 @@ def discards(attacker: Attacker) -> None:
                 attacker.done += 5_000
 
 
+_MANY_FILTERS = 10_000
+"""As many as one session may have."""
+_IN_ONE_PACKET = 500
+
+
+def _with_filters(attacker: Attacker, opened: socket.socket, name: str) -> None:
+    """Let a session have as many filters as it may, and wait until it has them."""
+    waiting = 0
+    for first in range(0, _MANY_FILTERS, _IN_ONE_PACKET):
+        numbers = range(first, first + _IN_ONE_PACKET)
+        opened.sendall(wire.subscribe([f"{name}/{number}/+/#" for number in numbers], qos=1))
+        waiting += _IN_ONE_PACKET + 5
+    while attacker.goes_on and waiting > 0:
+        waiting -= len(opened.recv(65_536))
+
+
+@attack("filters-resume", "a durable session with 10,000 filters that comes and goes, in a loop")
+def filters_resume(attacker: Attacker) -> None:
+    name = f"resume-{os.getpid()}"
+    with attacker.client(wire.connect(name, clean=False)) as opened:
+        _with_filters(attacker, opened, name)
+    while attacker.goes_on:
+        with attacker.rounds(), attacker.client(wire.connect(name, clean=False)) as opened:
+            opened.settimeout(2.0)
+            opened.sendall(wire.PINGREQ)
+            opened.recv(16)
+            attacker.done += 1
+
+
+@attack("filters-leave", "8 sessions with 10,000 filters that are lost at one instant")
+def filters_leave(attacker: Attacker) -> None:
+    rounds = itertools.count()
+    while attacker.goes_on:
+        held: list[socket.socket] = []
+        with attacker.rounds():
+            at = next(rounds)
+            for number in range(8):
+                name = f"leave-{os.getpid()}-{at}-{number}"
+                held.append(attacker.client(wire.connect(name)))
+                held[-1].settimeout(2.0)
+                _with_filters(attacker, held[-1], name)
+                attacker.done += 1
+        for opened in held:
+            opened.close()
+
+
 @attack("group-flaps", "500 members of a shared group, of which each leaves and comes in turn")
 def group_flaps(attacker: Attacker) -> None:
     held: list[socket.socket | None] = [None] * 500

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from examples.demo.cluster import ClusterBroker
-from tests.support.process import BrokerProcess, ProcessError, free_port, perdure_command
+from perdure.bench.ports import free_port
+from tests.support.process import BrokerProcess, ProcessError, perdure_command
 
 Subject: TypeAlias = BrokerProcess | ClusterBroker
 """What is put to the test."""

@@ -17,9 +17,10 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from perdure.bench.ports import free_port
 from tests.support.bounds import HANG_S
 from tests.support.needs import missing
-from tests.support.process import free_port, perdure_command
+from tests.support.process import perdure_command
 
 PASSWORD = "correct horse battery"
 

@@ -13,10 +13,10 @@ from typing import Any, final
 
 import pytest
 
+from perdure.bench.ports import free_port
 from tests import servers
 from tests.browser.conftest import wait_until
 from tests.support.bounds import HANG_S
-from tests.support.process import free_port
 from tests.wire.harness import Options
 from tests.wire.process_broker import ProcessBroker
 

@@ -307,6 +307,20 @@ def test_a_client_is_kicked_and_may_come_back(scene: Scene, page: Any) -> None:
     page.locator(".state.offline").first.wait_for()
 
 
+def test_a_name_does_not_turn_its_line(scene: Scene, page: Any) -> None:
+    device = scene.device("turns-\u202efdp.exe")
+    page.goto(f"{scene.url}/ui/sessions?client_id=turns-")
+    row = page.locator("#rows tr", has_text="turns-\\u202efdp.exe")
+    row.first.wait_for()
+    page.get_by_role("link", name="turns-").first.click()
+    page.locator("h1", has_text="turns-\\u202efdp.exe").wait_for()
+    assert "\u202e" not in page.locator("body").inner_text()
+    # It is still this one that is acted on.
+    page.get_by_role("button", name="Kick").click()
+    page.get_by_role("button", name="Do it").click()
+    wait_until(lambda: device.is_gone)
+
+
 def test_a_session_is_discarded_by_who_types_its_name(scene: Scene, page: Any) -> None:
     scene.device("pump-gone", subscribe="x").leave()
     page.goto(f"{scene.url}/ui/sessions/pump-gone")

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from perdure.bench.ports import free_port
 from tests.crash.client import Client, Clients
 from tests.support import packets
 from tests.support.bounds import HANG_S
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.seeds import chosen_seed
 
 pytest.importorskip("pyarrow")

@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
+from perdure.bench.ports import free_port
 from tests.support.bounds import HANG_S
 from tests.support.delivery import Ledger, Receipts, Verdict, audit
 from tests.support.peer_connection import PeerConnection
 from tests.support.peers import Publisher, Subscriber
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 
 TOPICS = tuple(f"load/{site}/{metric}" for site in range(3) for metric in "abc")
 FRESH = "load/9/b"

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from perdure.bench.ports import free_port
 from tests.interop.test_bridges import COUNT, check, mosquitto, perdure, posts
 from tests.support.disk_log import logged
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.steady_clients import RETRY_S, Collector, Post, publish_all
 from tests.support.tape import Tape
 from tests.support.tcp_proxy import TcpProxy

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from perdure.bench.ports import free_port
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.main import run
 from tests.contract.targets import read_topic
 from tests.support.bounds import HANG_S
 from tests.support.cluster_processes import ClusterNodeProcess, ClusterProcesses
 from tests.support.disk_log import logged
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.seeds import chosen_seed
 from tests.support.steady_clients import Post, publish_all
 

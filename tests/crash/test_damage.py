@@ -20,11 +20,12 @@ from typing import NamedTuple
 
 import pytest
 
+from perdure.bench.ports import free_port
 from perdure.storage.rocksdb import RocksDatabase
 from tests.crash.client import Clients
 from tests.support import packets
 from tests.support.bounds import rounds_s
-from tests.support.process import BrokerProcess, ProcessError, free_port, perdure_command
+from tests.support.process import BrokerProcess, ProcessError, perdure_command
 from tests.support.seeds import chosen_seed
 
 ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 4)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure.bench.ports import free_port
 from tests.crash.client import Clients
 from tests.support import packets
 from tests.support.bounds import rounds_s
@@ -19,7 +20,7 @@ from tests.support.disk import BROKEN, Disk
 from tests.support.disk_broker import disk_command
 from tests.support.fault_rounds import FaultRounds
 from tests.support.packets import Packet
-from tests.support.process import BrokerProcess, free_port
+from tests.support.process import BrokerProcess
 from tests.support.seeds import chosen_seed
 
 ROUNDS = int(os.environ.get("PERDURE_FAULT_ROUNDS") or 2)

@@ -14,12 +14,13 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from perdure.bench.ports import free_port
 from tests.contract.targets import read_topic
 from tests.support.bounds import HANG_S
 from tests.support.database_servers import PostgresServer, RedisServer
 from tests.support.disk_log import logged
 from tests.support.kafka import KafkaCluster
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.steady_clients import Post, publish_all
 
 SEED = 20261123

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from perdure.bench.ports import free_port
 from tests.crash.load import Load, until
 from tests.support.bounds import HANG_S
 from tests.support.delivery import audit
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.volume import MEBIBYTE, SmallVolume, VolumesUnavailable
 
 BIG = 64_000

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from perdure.bench.ports import free_port
 from tests.support.bounds import HANG_S
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 
 pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.slow

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from perdure.bench.ports import free_port
 from tests.support.bounds import rounds_s
 from tests.support.kill_rounds import KillRounds
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.seeds import chosen_seed
 
 ROUNDS = int(os.environ.get("PERDURE_CRASH_ROUNDS") or 5)

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from perdure.bench.ports import free_port
 from tests.support.bounds import rounds_s
 from tests.support.database_servers import PostgresServer, RedisServer
 from tests.support.kill_rounds import KillRounds
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.redis_cluster import RedisCluster
 from tests.support.seeds import chosen_seed
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from perdure.bench.ports import free_port
 from tests.crash.load import Load, until
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 
 SUBSCRIPTIONS = (
     ("t/3", 1),

@@ -20,13 +20,14 @@ from pathlib import Path
 
 import pytest
 
+from perdure.bench.ports import free_port
 from tests import servers
 from tests.crash.client import Client, Clients
 from tests.spark.broker import Broker
 from tests.support import packets
 from tests.support.bounds import HANG_S
 from tests.support.database_servers import PostgresServer, RedisServer
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.seeds import chosen_seed
 
 pytest.importorskip("pyarrow")

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from perdure.bench.ports import free_port
 from perdure.clock import SystemClock
 from perdure.storage.pipeline_runs import PipelineRun, RunState, save_report
 from tests.support.bounds import HANG_S
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 
 pytestmark = pytest.mark.slow
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import perdure
+from perdure.bench.ports import free_port
 from perdure.storage.rocksdb import RocksDatabase
 from tests.support.bounds import HANG_S
-from tests.support.process import free_port
 from tests.unit.pipeline.logs import SECOND, START, append, open_log
 
 pytest.importorskip("pyarrow")

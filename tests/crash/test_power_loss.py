@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure.bench.ports import free_port
 from tests.support.bounds import HANG_S, rounds_s
 from tests.support.delivery import Ledger
 from tests.support.disk import Disk
@@ -24,7 +25,7 @@ from tests.support.disk_broker import disk_command
 from tests.support.kill_rounds import KillRounds
 from tests.support.peer_connection import PeerConnection
 from tests.support.peers import Publisher, Subscriber
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.seeds import chosen_seed
 from tests.support.volume import PowerVolume, VolumesUnavailable
 

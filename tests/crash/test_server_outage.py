@@ -11,9 +11,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from perdure.bench.ports import free_port
 from tests.support.bounds import HANG_S
 from tests.support.database_servers import PostgresServer, RedisServer
-from tests.support.process import free_port
 from tests.wire.harness import Options
 from tests.wire.packets import Kind
 from tests.wire.process_broker import ProcessBroker

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from perdure.bench.ports import free_port
 from tests.crash.load import Load, until
 from tests.support import packets
 from tests.support.bounds import HANG_S
 from tests.support.packets import Splitter
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 
 
 def events(log: Path) -> list[str]:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from perdure.bench.ports import free_port
 from tests.crash.client import Clients
 from tests.support import packets
 from tests.support.packets import Splitter
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.system_calls import SYNCS, WRITES, Call, read_calls, strace_command
 
 BURSTS, BURST = 12, 5

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from perdure import __version__
+from perdure.bench.ports import free_port
 from tests.support.bounds import HANG_S
 from tests.support.needs import missing
-from tests.support.process import free_port
 from tools.image import BASE, Image, build, make_base
 
 ADDED_BYTES_MAX = 140 * 1024 * 1024

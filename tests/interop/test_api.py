@@ -25,10 +25,11 @@ from openapi_spec_validator import validate
 from openapi_spec_validator.validation.exceptions import OpenAPIValidationError
 
 from perdure.admin.table import OPERATIONS
+from perdure.bench.ports import free_port
 from perdure.cli.main import cli
 from tests.support.bounds import HANG_S
 from tests.support.compared_commands import COMMANDS, EMPTY
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 
 ROOT: Final = Path(__file__).parents[2]
 SNAPSHOT: Final = ROOT / "docs/reference/openapi.json"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
+from perdure.bench.ports import free_port
 from perdure.mqtt.client_protocol import ClientProtocol
 from perdure.mqtt.packets import Properties
 from perdure.net.client import Client
@@ -20,7 +21,7 @@ from perdure.net.client_link import Endpoint
 from tests import servers
 from tests.contract.targets import read_topic
 from tests.support.bounds import HANG_S
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.steady_clients import Collector, Post, publish_all
 
 PUBLISHERS, EACH = 5, 60

@@ -12,11 +12,12 @@ from typing import NamedTuple, TypeAlias
 
 import pytest
 
+from perdure.bench.ports import free_port
 from perdure.model import Message
 from perdure.mqtt.packets import Publish
 from tests.support.disk_log import logged
 from tests.support.needs import missing
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.steady_clients import Collector, Post, publish_all
 from tests.support.tape import Tape
 from tests.support.tcp_proxy import TcpProxy

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from perdure.bench.ports import free_port
 from tests.support.bounds import HANG_S
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 
 HERE = Path(__file__).parent
 ON_MOSQUITTO = os.environ.get("PERDURE_INTEROP_BROKER") == "mosquitto"

@@ -16,11 +16,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from perdure.bench.ports import free_port
 from perdure.cli.exit_codes import ExitCode
 from tests import servers
 from tests.support.bounds import HANG_S
 from tests.support.kafka import KafkaCluster
-from tests.support.process import free_port
 from tests.wire.harness import Options
 from tests.wire.packets import Kind, Reason
 from tests.wire.process_broker import ProcessBroker

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from perdure.bench.ports import free_port
 from perdure.cli.exit_codes import ExitCode
 from tests import servers
 from tests.support.bounds import HANG_S
-from tests.support.process import free_port
 from tests.wire.harness import Options
 from tests.wire.process_broker import ProcessBroker
 

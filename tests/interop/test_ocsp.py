@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 from cryptography import x509
 
+from perdure.bench.ports import free_port
 from perdure.errors import MqttError
 from perdure.mqtt.client_protocol import ClientProtocol
 from perdure.net.client import Client
@@ -20,7 +21,7 @@ from perdure.net.client_link import Endpoint
 from perdure.net.tls import client_context
 from tests.support.bounds import HANG_S
 from tests.support.needs import missing
-from tests.support.process import POLL_S, BrokerProcess, free_port, perdure_command
+from tests.support.process import POLL_S, BrokerProcess, perdure_command
 from tests.unit.net.helpers import issue
 
 pytestmark = [pytest.mark.slow]

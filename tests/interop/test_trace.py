@@ -17,8 +17,9 @@ from perdure.admin.client import AsyncAdmin
 from perdure.admin.problems import CODES, Refused
 from perdure.admin.records.trace import ListTraces, ReadTrace, StartTrace, StopTrace, TraceEvent
 from perdure.admin.rights import Principal
+from perdure.bench.ports import free_port
 from tests.support.bounds import HANG_S
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 
 ADMIN = Principal(name="eva", role="admin")
 VERSIONS = (aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5)

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from perdure.bench.ports import free_port
 from tests.support.bounds import HANG_S
-from tests.support.process import free_port
 
 TOKEN: Final = "a-token-for-tests-that-is-long-enough"
 HIDE: Final = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'

@@ -136,8 +136,8 @@ def test_counts(tmp_path: Path) -> None:
 
 
 def test_a_registry_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from perdure.bench.ports import free_port
     from perdure.cli.main import run
-    from tests.support.process import free_port
 
     code = run(["pipeline", "registry", "--url", f"redis://127.0.0.1:{free_port()}"])
     assert code == ExitCode.TEMPORARY

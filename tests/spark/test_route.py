@@ -21,6 +21,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 from confluent_kafka import Consumer, TopicPartition
 
+from perdure.bench.ports import free_port
 from perdure.errors import ConfigError
 from perdure.forwarders.applications import topic_name
 from perdure.pipeline import session
@@ -32,7 +33,7 @@ from tests.support.bounds import HANG_S
 from tests.support.database_servers import RedisServer
 from tests.support.kafka import KafkaCluster, why_not
 from tests.support.needs import missing
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 from tests.support.steady_clients import Post, publish_all
 
 SEED = 20261123

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Final, final
 
 from perdure.bench.errors import BenchError
+from perdure.bench.ports import free_port
 from tests.support.kafka import KafkaBroker, KafkaCluster
-from tests.support.process import BrokerProcess, ProcessError, free_port
+from tests.support.process import BrokerProcess, ProcessError
 from tests.support.stepped_clock import set_step
 from tests.support.tcp_proxy import TcpProxy
 

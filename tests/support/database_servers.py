@@ -13,10 +13,10 @@ from typing import NamedTuple, final
 
 from perdure.bench import proc
 from perdure.bench.child import wait_until
+from perdure.bench.ports import free_port
 from perdure.storebench.servers import postgres, redis
 from perdure.storebench.servers.server import Server
 from tests.support.bounds import HANG_S
-from tests.support.process import free_port
 from tests.support.resp import Reply, ReplyError, exchange
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import ClassVar, Final, final
 
 from perdure.bench.errors import BenchError
+from perdure.bench.ports import free_port
 from perdure.storebench.servers.server import Managed
 from tests.support.database_servers import Pausable
-from tests.support.process import free_port
 
 _ROOT: Final = Path(__file__).parents[2]
 _POM: Final = _ROOT / "tools" / "kafka" / "pom.xml"

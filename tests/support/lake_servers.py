@@ -20,8 +20,8 @@ import urllib.request
 from pathlib import Path
 from typing import Final, final
 
+from perdure.bench.ports import free_port
 from tests.support.bounds import HANG_S
-from tests.support.process import free_port
 
 _ROOT: Final = Path(__file__).parents[2]
 _POM: Final = _ROOT / "tools" / "iceberg" / "pom.xml"

@@ -6,29 +6,17 @@ It knows a command, a port and a log file; which broker that is, is the caller's
 from __future__ import annotations
 
 import asyncio
-import collections
 import os
-import random
-import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, final
+from typing import final
 
 from tests.support.bounds import HANG_S
 
 POLL_S = 0.01
 LOG_TAIL_LINES = 12
-_PORTS_FROM: Final = 10_000
-_PORTS_END: Final = 32_768
-"""From here on systems give ports to outgoing connections and to those who ask for any."""
-
-_PORTS_KEPT: Final = 200
-
-_chance: Final = random.SystemRandom()
-_kept: Final[collections.deque[socket.socket]] = collections.deque(maxlen=_PORTS_KEPT)
-"""Bound to the ports that were given last, so that no other process is given them."""
 
 
 @final
@@ -41,29 +29,6 @@ def perdure_command(data: Path, port: int, *options: str) -> list[str]:
     bind = f"127.0.0.1:{port}"
     serve = ["serve", "--data", str(data), "--bind", bind]
     return [sys.executable, "-m", "perdure", *serve, *options]
-
-
-def free_port() -> int:
-    """A TCP port of the loopback address on which nobody listens, nor will by chance.
-
-    A server may be started on it later, or be killed and started again: no other program on
-    this machine is given such a port in between, and no other test draws it while this process
-    keeps it. A server that may take the address of one that has just ended may listen there.
-    """
-    while True:
-        port = _chance.randrange(_PORTS_FROM, _PORTS_END)
-        kept = socket.socket()
-        try:
-            # Taken by whoever drew it, or by a server. A socket that may share would not tell.
-            kept.bind(("127.0.0.1", port))
-        except OSError:
-            kept.close()
-            continue
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if len(_kept) == _kept.maxlen:
-            _kept[0].close()
-        _kept.append(kept)
-        return port
 
 
 @final

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, final
 
-from tests.support.process import free_port
+from perdure.bench.ports import free_port
 
 _CHUNK: Final = 65_536
 

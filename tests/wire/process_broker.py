@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import final
 
+from perdure.bench.ports import free_port
 from tests import servers
 from tests.support.bounds import HANG_S
-from tests.support.process import free_port
 from tests.wire.harness import Broker, Options
 from tests.wire.peer import SUBJECT
 from tests.wire.sockets import SocketTransport

@@ -17,7 +17,8 @@ from typing import Final, final
 
 from perdure.bench.client import KEEP_ALIVE_S
 from perdure.bench.errors import BenchError
-from perdure.bench.process import BrokerProcess, free_port
+from perdure.bench.ports import free_port
+from perdure.bench.process import BrokerProcess
 from perdure.bench.result import Broker
 from perdure.mqtt.encode import encode
 from perdure.mqtt.packets import Connect, Disconnect

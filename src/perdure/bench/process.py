@@ -148,11 +148,3 @@ def machine_cpu_s() -> float:
     # Guests are within user and nice.
     user, nice, system, _, _, _, _, steal = (int(field) for field in first.split()[1:9])
     return (user + nice + system + steal) / _TICKS
-
-
-def free_port() -> int:
-    """A TCP port of the loopback address on which nobody listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

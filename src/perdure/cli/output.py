@@ -38,12 +38,14 @@ class Column(msgspec.Struct, frozen=True):
     Attributes:
         field: its name; also the heading, with spaces.
         right: aligned right, for numbers.
+        tenths: seconds and rates, which a table shows with one decimal, each below the other.
         time: a moment, which a table shows as the time since or until then.
         prose: sentences of ours, whose moments a table shows to the second.
     """
 
     field: str
     right: bool = False
+    tenths: bool = False
     time: bool = False
     prose: bool = False
 
@@ -168,6 +170,8 @@ def _shown(value: object, column: Column, now: datetime) -> str:
     """A value as a table shows it."""
     from perdure.cli.table import relative, short_stamps
 
+    if column.tenths and isinstance(value, float):
+        return f"{value:.1f}"
     text = cell(value)
     if column.time:
         return relative(text, now)

@@ -16,11 +16,11 @@ from perdure.cli.running_broker import running_broker
 
 _COLUMNS = (
     Column("pipeline"),
-    Column("behind_s", right=True),
+    Column("behind_s", right=True, tenths=True),
     Column("rows", right=True),
     Column("job"),
     Column("state"),
-    Column("every_s", right=True),
+    Column("every_s", right=True, tenths=True),
     Column("runs", right=True),
     Column("failures", right=True),
     Column("succeeded_at", time=True),

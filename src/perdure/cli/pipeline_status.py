@@ -23,7 +23,7 @@ _COLUMNS = (
     Column("name"),
     Column("place"),
     Column("through"),
-    Column("behind_s", right=True),
+    Column("behind_s", right=True, tenths=True),
     Column("moved_at"),
     Column("gaps", right=True),
 )

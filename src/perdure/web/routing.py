@@ -38,6 +38,7 @@ class WebRoute(msgspec.Struct, frozen=True, kw_only=True):
         on_unauthorized: where a browser is sent that has no credentials; empty = 401.
         broker_decides: the administration service judges the topics of a request, too.
         narrows: who may have topics of some filters only is told of these alone.
+        is_about_asker: it tells of nothing but who asks, so neither scopes nor filters narrow it.
     """
 
     method: str
@@ -48,6 +49,7 @@ class WebRoute(msgspec.Struct, frozen=True, kw_only=True):
     on_unauthorized: str = ""
     broker_decides: bool = False
     narrows: bool = False
+    is_about_asker: bool = False
 
 
 @final

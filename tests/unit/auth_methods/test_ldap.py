@@ -16,13 +16,13 @@ import ldap3
 import pytest
 
 from perdure.auth_methods.ldap import LdapMethod, open_method
+from perdure.bench.ports import free_port
 from perdure.broker.auth.authenticate import AuthRequest
 from perdure.broker.auth.method import MethodUnavailable, UnusableAnswer
 from perdure.config.schema.auth_methods import LdapAuthConfig
 from perdure.errors import ConfigError
 from tests.support.bounds import HANG_S
 from tests.support.clock import VirtualClock
-from tests.support.process import free_port
 from tests.unit.auth_methods.helpers import asking, make_context
 from tests.unit.net.helpers import issue
 

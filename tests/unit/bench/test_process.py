@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from perdure.bench.errors import BenchError
-from perdure.bench.process import BrokerProcess, ProcessProbe, free_port
+from perdure.bench.ports import free_port
+from perdure.bench.process import BrokerProcess, ProcessProbe
 from tests.support.bounds import HANG_S
 
 LISTENER = """

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from perdure.bench.errors import BenchError
-from perdure.bench.process import BrokerProcess, free_port
+from perdure.bench.ports import free_port
+from perdure.bench.process import BrokerProcess
 from perdure.bench.target import Target
 
 

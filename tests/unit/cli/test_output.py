@@ -76,6 +76,16 @@ def test_table_takes_markup_as_text() -> None:
     assert "a\\tb" in text
 
 
+def test_seconds_stand_below_each_other_in_a_table() -> None:
+    stream = io.StringIO()
+    columns = (Column("lag_s", right=True, tenths=True), Column("sum", right=True))
+    rows = [{"lag_s": 4.0, "sum": 0.125}, {"lag_s": 0.349, "sum": 1.5}, {"lag_s": None, "sum": 2}]
+    Output("table", stream).rows(columns, rows)
+    assert [line.split() for line in stream.getvalue().splitlines()[2:] if line.strip()] == [
+        ["4.0", "0.125"], ["0.3", "1.5"], ["2"]
+    ]  # fmt: skip
+
+
 def test_a_terminal_gets_a_table() -> None:
     leader, follower = pty.openpty()
     with os.fdopen(follower, "w") as terminal:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from perdure.bench.ports import free_port
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.queue_open import open_directory, open_server
 from perdure.cli.queue_sources import SessionSource
 from perdure.errors import ConfigError, StorageUnavailable
-from tests.support.process import free_port
 
 NOW = 1_700_000_000_000_000
 

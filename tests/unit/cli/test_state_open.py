@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from perdure.bench.ports import free_port
 from perdure.cli.exit_codes import CommandFailed
 from perdure.cli.main import run
 from perdure.cli.state_open import open_directory_state, open_server_state, place
 from perdure.config.schema import PostgresConfig, RedisConfig, StorageConfig
-from tests.support.process import free_port
 
 Capture = pytest.CaptureFixture[str]
 

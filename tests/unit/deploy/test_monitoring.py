@@ -15,13 +15,14 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from perdure.bench.ports import free_port
 from perdure.observe.metric_info import PREFIX
 from perdure.observe.metric_table import TABLE
 from perdure.observe.metrics_text import RegistryText
 from perdure.observe.pipeline_metrics import pipeline_registry
 from perdure.storage.pipeline_runs import RunState
 from tests.support.bounds import HANG_S
-from tests.support.process import BrokerProcess, free_port, perdure_command
+from tests.support.process import BrokerProcess, perdure_command
 from tools import grafana
 
 ROOT = Path(__file__).parents[3]

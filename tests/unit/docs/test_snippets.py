@@ -18,13 +18,14 @@ from pathlib import Path
 import click
 import pytest
 
+from perdure.bench.ports import free_port
 from perdure.cli.main import cli
 from perdure.cli.mqtt_properties import split_arguments
 from perdure.config.fields import settings
 from perdure.config.schema import Config
 from tests.support.bounds import HANG_S
 from tests.support.needs import missing
-from tests.support.process import free_port, perdure_command
+from tests.support.process import perdure_command
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md", *ROOT.glob("deploy/**/*.md")])

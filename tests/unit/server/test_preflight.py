@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from perdure.bench.ports import free_port
 from perdure.config.schema import (
     AuthConfig,
     BackupConfig,
@@ -40,7 +41,6 @@ from perdure.config.schema.forwarders import (
 from perdure.errors import ConfigError
 from perdure.server import past_start, preflight
 from perdure.server.preflight import look
-from tests.support.process import free_port
 from tests.unit.net.helpers import issue
 from tests.unit.net.test_certificate import pem
 

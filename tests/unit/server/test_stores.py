@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from perdure.bench.ports import free_port
 from perdure.config.schema import Config, PostgresConfig, RedisConfig, StorageConfig
 from perdure.errors import ConfigError, StorageError, StorageLocked
 from perdure.server import stores
@@ -15,7 +16,6 @@ from perdure.storage.memory import MemoryDatabase
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.layout import table_names
 from tests.contract.values import append_all, message
-from tests.support.process import free_port
 
 
 def configured(path: Path, **fields: object) -> Config:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.process import BrokerProcess, ProcessError, free_port, perdure_command
+from perdure.bench.ports import free_port
+from tests.support.process import BrokerProcess, ProcessError, perdure_command
 
 LISTENER = """
 import os, socket, sys

@@ -273,6 +273,8 @@ async def test_a_login_changes_nothing_without_its_token(served: Served) -> None
 async def test_a_key_whose_scope_is_too_small_is_refused(served: Served) -> None:
     elsewhere = {resource: served.key(scopes=(resource,)) for resource in ("bans", "filters")}
     for route in served.protected():
+        if route.is_about_asker:
+            continue
         resource = route.operation.partition(".")[0]
         got = await served.send(
             route, headers=elsewhere["filters" if resource == "bans" else "bans"]
@@ -301,10 +303,20 @@ async def test_a_key_whose_scope_is_too_small_is_refused(served: Served) -> None
             served.identity.keys.revoke(headers["authorization"].split("_")[1], LOCAL)
 
 
+async def test_a_key_may_ask_what_it_may(served: Served) -> None:
+    about = [route for route in served.protected() if route.is_about_asker]
+    assert [route.path for route in about] == [f"{API}/me"]
+    for narrowed in ({"scopes": ("bans",)}, {"topic_filters": ("only/this/#",)}):
+        got = await served.send(about[0], headers=served.key(**narrowed))
+        assert got.status == 200
+        assert got.json["scopes"] == list(narrowed.get("scopes", ()))
+    assert served.nothing_was_done()
+
+
 async def test_a_key_for_some_topics_has_no_others(served: Served) -> None:
     narrow = served.key(topic_filters=("only/this/#",))
     for route in served.protected():
-        if route.narrows:
+        if route.narrows or route.is_about_asker:
             continue  # tells of its own topics alone, which its own tests show
         got = await served.send(route, headers=narrow)
         # A request is judged by the topics that it names, so one that can't be read is no request.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from perdure.bench.peer import Launch, Peer, version_in_path
-from perdure.bench.process import free_port
+from perdure.bench.ports import free_port
 
 
 def _launch(program: str, directory: Path, port: int) -> Launch:

@@ -26,7 +26,7 @@ _LIST = (
     Column("type"),
     Column("state"),
     Column("lag_messages", right=True),
-    Column("lag_s", right=True),
+    Column("lag_s", right=True, tenths=True),
     Column("forwarded", right=True),
     Column("received", right=True),
     Column("refused", right=True),

@@ -21,10 +21,10 @@ COLUMNS: Final = (
     Column("subs", right=True),
     Column("pending", right=True),
     Column("inflight", right=True),
-    Column("rate_out", right=True),
-    Column("oldest_s", right=True),
-    Column("lag_s", right=True),
-    Column("idle_s", right=True),
+    Column("rate_out", right=True, tenths=True),
+    Column("oldest_s", right=True, tenths=True),
+    Column("lag_s", right=True, tenths=True),
+    Column("idle_s", right=True, tenths=True),
 )
 
 CLEAR: Final = "\x1b[H\x1b[2J"

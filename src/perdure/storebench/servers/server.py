@@ -15,7 +15,7 @@ from typing import ClassVar, Final, Self
 
 from perdure.bench.child import ChildProcess
 from perdure.bench.errors import BenchError
-from perdure.bench.process import free_port
+from perdure.bench.ports import free_port
 
 _PORT_ATTEMPTS: Final = 5
 

@@ -136,5 +136,11 @@ def routes(context: Context) -> list[WebRoute]:
         WebRoute(method="POST", path=f"{API}/login", endpoint=login, right=None),
         WebRoute(method="POST", path=f"{API}/setup", endpoint=setup, right=None),
         WebRoute(method="POST", path=f"{API}/logout", endpoint=logout, operation="login.end"),
-        WebRoute(method="GET", path=f"{API}/me", endpoint=me, operation="login.show"),
+        WebRoute(
+            method="GET",
+            path=f"{API}/me",
+            endpoint=me,
+            operation="login.show",
+            is_about_asker=True,
+        ),
     ]

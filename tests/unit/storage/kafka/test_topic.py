@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from perdure.bench.ports import free_port
 from perdure.errors import ConfigError, StorageError, StorageUnavailable
 from perdure.storage.kafka import topic
 from perdure.storage.kafka.reasons import reason_of
 from perdure.storage.kafka.settings import KafkaSettings
 from perdure.storage.kafka.topic import REQUEST_BYTES, ensure, facts
-from tests.support.process import free_port
 
 SETTINGS = KafkaSettings("kafka:9092", "prod")
 GOOD = {

@@ -7,10 +7,10 @@ import contextlib
 
 import pytest
 
+from perdure.bench.ports import free_port
 from perdure.errors import ConfigError, StorageError, StorageTimeout, StorageUnavailable
 from perdure.storage.postgres import Pool, Statement
 from tests.support.database_servers import PostgresServer
-from tests.support.process import free_port
 
 pytestmark = pytest.mark.postgres
 

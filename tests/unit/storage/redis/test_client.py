@@ -10,13 +10,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from hiredis import ReplyError
 
+from perdure.bench.ports import free_port
 from perdure.errors import ConfigError, Fenced, StorageError, StorageUnavailable
 from perdure.storage.redis.client import RedisClient
 from perdure.storage.redis.commands import Command, Script, slot_of
 from perdure.storage.redis.node import ClientSettings, Code
 from perdure.storage.redis.url import RedisAddress
 from tests.support.bounds import HANG_S
-from tests.support.process import free_port
 from tests.unit.storage.redis.fake import OK, FakeRedis, Handler, array, bulk, fake_redis
 
 QUICK = ClientSettings(connect_timeout_s=HANG_S, timeout_s=HANG_S, wait_s=0.5)

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 import pytest
 from hiredis import ReplyError
 
+from perdure.bench.ports import free_port
 from perdure.errors import StorageTimeout, StorageUnavailable
 from perdure.storage.redis.commands import Argument, pack
 from perdure.storage.redis.connection import Connection, is_error, open_connection
 from tests.support.bounds import HANG_S
-from tests.support.process import free_port
 from tests.unit.storage.redis.fake import OK, FakeRedis, Handler, array, bulk, fake_redis
 
 

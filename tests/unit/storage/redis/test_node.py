@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from perdure.bench.ports import free_port
 from perdure.errors import ConfigError, StorageUnavailable
 from perdure.storage.redis.commands import Library, Script, pack
 from perdure.storage.redis.node import ClientSettings, Code, Node
 from perdure.storage.redis.url import RedisAddress
 from tests.support.bounds import HANG_S
-from tests.support.process import free_port
 from tests.unit.storage.redis.fake import OK, FakeRedis, Handler, array, bulk, fake_redis
 
 QUICK = ClientSettings(connect_timeout_s=HANG_S, timeout_s=HANG_S, wait_s=0.3)

@@ -172,6 +172,23 @@
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.xhr.responseURL.endsWith("/ui/login")) { event.preventDefault(); location.assign("/ui/login"); }
   });
+  // Names and reasons that clients send may turn the direction of a line, so that it seems to say something else.
+  const TURNS = /[\u202a-\u202e\u2066-\u2069]/g;
+  const plain = (text) => text.replace(TURNS, (turn) => "\\u" + turn.charCodeAt(0).toString(16));
+  const showTurns = (node) => {
+    const texts = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
+    for (let text = node.nodeType === Node.TEXT_NODE ? node : texts.nextNode(); text; text = texts.nextNode()) {
+      // What stands in a form is sent as it is.
+      if (text.data.search(TURNS) >= 0 && text.parentNode?.localName !== "textarea") text.data = plain(text.data);
+    }
+  };
+  new MutationObserver((changes) => {
+    for (const change of changes) {
+      if (change.type === "characterData") showTurns(change.target);
+      else for (const node of change.addedNodes) showTurns(node);
+    }
+  }).observe(document.body, { childList: true, characterData: true, subtree: true });
+  showTurns(document.body);
   // What comes by itself is compared with what is there, and only what differs is touched: to lay a whole table out
   // anew every two seconds takes most of what an open page costs.
   const isText = (node) => node.nodeType === Node.TEXT_NODE;
@@ -192,7 +209,8 @@
       old.replaceWith(made);
       if (!isText(made)) window.htmx.process(made);
     } else if (isText(old)) {
-      if (old.data !== made.data) old.data = made.data;
+      const text = plain(made.data);
+      if (old.data !== text) old.data = text;
     } else {
       const told = old.localName === "time" ? old.dataset.at : old.dataset.tick ?? old.dataset.chart;
       for (let at = old.attributes.length - 1; at >= 0; at -= 1) {
