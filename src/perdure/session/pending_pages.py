@@ -118,8 +118,8 @@ async def read_page(
     """
     messages: list[Message] = []
     through = until
-    filters = subscriptions.filters(after)
-    of_log = bool(filters) and until > after
+    filters: Sequence[str] = subscriptions.filters(after) if until > after else ()
+    of_log = len(filters) > 0
     if of_log:
         page = await rows.read(
             filters, after_offset=after, until_offset=until, limit=chunk, bytes_max=bytes_max

@@ -11,11 +11,10 @@ from typing import Final, final
 
 from perdure.content import Evaluation, are_filtered
 from perdure.model import DeliveryOptions, Message, Subscription, combine, holds, holds_within
+from perdure.topic.any_filter import FEW
+from perdure.topic.filter_set import FilterSet
 from perdure.topic.matching import matches
 from perdure.topic.shapes import FilterIndex
-
-NAIVE_MAX: Final = 8
-"""Subscriptions up to which asking each filter beats building an index."""
 
 _CACHED_MAX: Final = 1_024
 """Topics whose subscriptions are remembered while a session catches up."""
@@ -61,7 +60,16 @@ class SessionSubscriptions:
         subs: all of them; those of shared groups are left out.
     """
 
-    __slots__ = ("_cached", "_evaluation", "_index", "_subs", "client_id")
+    __slots__ = (
+        "_cached",
+        "_evaluation",
+        "_index",
+        "_subs",
+        "_wanted",
+        "_wanted_after",
+        "_wanted_until",
+        "client_id",
+    )
 
     def __init__(self, client_id: str, subs: Iterable[Subscription]) -> None:
         self._cached: dict[str, _CachedMatch] = {}
@@ -69,8 +77,27 @@ class SessionSubscriptions:
         self.client_id: str = client_id
         self._subs: list[Subscription] = [sub for sub in subs if not sub.group]
         self._index: FilterIndex[list[Subscription]] | None = None
-        if len(self._subs) > NAIVE_MAX:
-            index: FilterIndex[list[Subscription]] = FilterIndex()
+        self._wanted: FilterSet | None = None
+        """What ``filters`` gave last, which holds after these offsets."""
+        self._wanted_after: int = 0
+        self._wanted_until: int = 0
+
+    def filters(self, after_offset: int) -> FilterSet:
+        """Filters that can have matched after an offset with QoS 1 or 2, each once."""
+        wanted = self._wanted
+        if wanted is None or not self._wanted_after <= after_offset < self._wanted_until:
+            ordered = self._ordered(after_offset)
+            ends = [sub.until_offset for sub in ordered if sub.until_offset]
+            self._wanted_after, self._wanted_until = after_offset, min(ends, default=_FAR)
+            wanted = FilterSet([sub.filter for sub in ordered], self._indexed())
+            self._wanted = wanted
+        return wanted
+
+    def _indexed(self) -> FilterIndex[list[Subscription]] | None:
+        """All of them by their filters; None = they are a few."""
+        index = self._index
+        if index is None and len(self._subs) > FEW:
+            index = FilterIndex()
             for sub in self._subs:
                 same = index.get(sub.filter)
                 if same is None:
@@ -78,10 +105,7 @@ class SessionSubscriptions:
                 else:
                     same.append(sub)
             self._index = index
-
-    def filters(self, after_offset: int) -> list[str]:
-        """Filters that can have matched after an offset with QoS 1 or 2, each once."""
-        return list(dict.fromkeys(sub.filter for sub in self._ordered(after_offset)))
+        return index
 
     def begin(self, after_offset: int) -> int:
         """The last offset >= ``after_offset`` up to which no subscription can have matched."""
@@ -125,10 +149,11 @@ class SessionSubscriptions:
 
     def _find(self, topic: str, offset: int) -> _CachedMatch:
         """The subscriptions that match a topic and hold at an offset, and around it."""
-        if self._index is None:
+        index = self._indexed()
+        if index is None:
             matching = [s for s in self._subs if s.filter == topic or matches(s.filter, topic)]
         else:
-            matching = [s for same in self._index.match(topic) for s in same]
+            matching = [s for same in index.match(topic) for s in same]
         after, until = -1, _FAR
         for sub in matching:
             # A subscription holds after the one and up to the other (``holds``).

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from perdure.model import Message
 from perdure.storage.contract import Finding
+from perdure.storage.rocksdb.effort import Effort
 from perdure.storage.rocksdb.engine import Operations
 from perdure.storage.rows import Rows
 
@@ -56,9 +57,21 @@ class Layout(Protocol):
         ...
 
     def scan(
-        self, filters: Sequence[str], *, after_offset: int, until_offset: int
+        self,
+        filters: Sequence[str],
+        *,
+        after_offset: int,
+        until_offset: int,
+        effort: Effort | None = None,
     ) -> Iterator[Message]:
-        """The messages that match any filter, by offset; to be used up before the next await."""
+        """The messages that match any filter, by offset; to be used up before the next await.
+
+        Args:
+            filters: topic filters; a ``FilterSet`` where they are read for again and again.
+            after_offset, until_offset: exclusive and inclusive bounds.
+            effort: bounds what is looked at in vain, and says where that ended it, where the
+                layout can; None = nothing does.
+        """
         ...
 
     def count(

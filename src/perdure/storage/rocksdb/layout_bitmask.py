@@ -32,6 +32,7 @@ from perdure.limits import OFFSET_MAX
 from perdure.model import Message
 from perdure.storage.codec import decode_message
 from perdure.storage.contract import Finding
+from perdure.storage.rocksdb.effort import Effort
 from perdure.storage.rocksdb.engine import Engine, Operations
 from perdure.storage.rocksdb.iterators import Seeker
 from perdure.storage.rocksdb.layout import TOPIC_LENGTH_MAX, table_names
@@ -150,7 +151,12 @@ class BitmaskLayout:
         self._keys.clear()
 
     def scan(
-        self, filters: Sequence[str], *, after_offset: int, until_offset: int
+        self,
+        filters: Sequence[str],
+        *,
+        after_offset: int,
+        until_offset: int,
+        effort: Effort | None = None,
     ) -> Iterator[Message]:
         until = min(until_offset, OFFSET_MAX)
         engine = self._engine()

@@ -27,18 +27,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, final
+from weakref import WeakKeyDictionary
 
 from perdure.errors import StorageCorrupt, UsageError
 from perdure.model import Message
 from perdure.storage.bundle import count_of, decode_row, reach
 from perdure.storage.contract import Finding
 from perdure.storage.rocksdb import keys
+from perdure.storage.rocksdb.effort import Effort
 from perdure.storage.rocksdb.engine import META, Engine, Operations, prefix_end
 from perdure.storage.rocksdb.layout import TOPIC_LENGTH_MAX, table_names
 from perdure.storage.rocksdb.layout_v1_scan import (
     DATA_HEAD,
     INDEX_OFFSET_AT,
     INDEXED_LEVELS,
+    MARK,
     PICKED_CONSTRAINTS_MAX,
     Constraints,
     Plan,
@@ -50,6 +53,8 @@ from perdure.storage.rocksdb.layout_v1_scan import (
     unpack_data,
 )
 from perdure.storage.rows import Rows, rows_of
+from perdure.topic.any_filter import FEW
+from perdure.topic.filter_set import FilterSet
 from perdure.topic.records import NodeRecord, decode_record
 from perdure.topic.recurring import Recurring
 from perdure.topic.structure import StructureTrie
@@ -96,6 +101,7 @@ class SkipScanLayout:
         self._recurring = Recurring()
         self._topics: dict[bytes, str] = {}
         self._matches: dict[str, tuple[int, list[StreamMatch]]] = {}
+        self._plans: WeakKeyDictionary[FilterSet, tuple[int, Plan]] = WeakKeyDictionary()
         self._offered: tuple[NodeRecord, ...] = ()
 
     @classmethod
@@ -201,9 +207,14 @@ class SkipScanLayout:
     # -- reading ---------------------------------------------------------------------------
 
     def scan(
-        self, filters: Sequence[str], *, after_offset: int, until_offset: int
+        self,
+        filters: Sequence[str],
+        *,
+        after_offset: int,
+        until_offset: int,
+        effort: Effort | None = None,
     ) -> Iterator[Message]:
-        return self._read(self.plan(filters), after_offset, until_offset)
+        return self._read(self.plan(filters), after_offset, until_offset, effort)
 
     def rows(self, after_offset: int, until_offset: int) -> Iterator[tuple[str, int, bytes]]:
         """All rows with messages in ``(after, until]``, by offset: topic, last offset, value."""
@@ -214,9 +225,13 @@ class SkipScanLayout:
                 last = offset
                 yield self.topic(key), offset, value
 
-    def _read(self, plan: Plan, after: int, until: int) -> Iterator[Message]:
+    def _read(self, plan: Plan, after: int, until: int, effort: Effort | None) -> Iterator[Message]:
         last = -1
-        for offset, key, value in self._scanner.rows(plan, after, reach(until)):
+        for offset, key, value in self._scanner.rows(plan, after, reach(until), effort):
+            if key == MARK:
+                assert effort is not None
+                effort.through_offset = min(offset, until)
+                return
             if offset != last:
                 last = offset
                 yield from decode_row(self.topic(key), offset, value, after, until)
@@ -248,6 +263,14 @@ class SkipScanLayout:
 
     def plan(self, filters: Sequence[str]) -> Plan:
         """The streams to read, each with what its tokens must be; None = all of the stream."""
+        if not isinstance(filters, FilterSet) or len(filters) <= FEW:
+            return self._plan(filters)
+        known = self._plans.get(filters)
+        if known is None or known[0] != self._trie.stream_count:
+            known = self._plans[filters] = (self._trie.stream_count, self._plan(filters))
+        return known[1]
+
+    def _plan(self, filters: Sequence[str]) -> Plan:
         plan: Plan = {}
         for topic_filter in filters:
             for match in self._streams_matching(topic_filter):

@@ -9,13 +9,16 @@ offset that any stream has after it.
 
 A row stands where its key says: at the last of its messages.
 
+A read that looks at much in vain ends with a mark: all that fulfils the plan up to its offset has
+come. It is behind the rows of that offset, which is the end of a row.
+
 Invariant: rows come by offset, and each that fulfils the plan comes at least once.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from heapq import merge
 from itertools import islice
@@ -23,6 +26,7 @@ from typing import Final, TypeAlias, final
 
 from perdure.errors import StorageCorrupt
 from perdure.limits import OFFSET_MAX
+from perdure.storage.rocksdb.effort import Effort
 from perdure.storage.rocksdb.engine import Engine
 from perdure.storage.rocksdb.iterators import Seeker
 
@@ -60,6 +64,9 @@ _unpack_offset: Final = struct.Struct(">Q").unpack_from
 
 Row: TypeAlias = tuple[int, bytes, bytes]
 """Offset, data key, data value."""
+
+MARK: Final = b"\xff" * DATA_HEAD
+"""In the place of a data key, and higher than any: the read ends here."""
 
 Constraints: TypeAlias = tuple[tuple[int, str], ...]
 """(varying level, token that it must have), ascending."""
@@ -127,25 +134,38 @@ class Scanner:
         self._leaps_max = leaps_max
         self._merged_max = merged_max
 
-    def rows(self, plan: Plan, after: int, until: int) -> Iterator[Row]:
-        """Rows of a plan, by offset; one that fulfils it twice may come twice in a row."""
+    def rows(
+        self, plan: Plan, after: int, until: int, effort: Effort | None = None
+    ) -> Iterator[Row]:
+        """Rows of a plan, by offset; one that fulfils it twice may come twice in a row.
+
+        Args:
+            plan: the streams and what is wanted of them.
+            after, until: exclusive and inclusive bounds.
+            effort: where it is spent a mark comes, and who reads must not go on; None = never.
+        """
         if len(plan) > self._merged_max:
-            return self._windows(plan, after, until)
+            return self._windows(plan, after, until, effort)
         parts = [
-            self.stream_rows(stream, constraints, after, until)
+            self.stream_rows(stream, constraints, after, until, effort)
             for stream, constraints in plan.items()
         ]
         return parts[0] if len(parts) == 1 else merge(*parts)
 
     def stream_rows(
-        self, stream: int, constraints: set[Constraints] | None, after: int, until: int
+        self,
+        stream: int,
+        constraints: set[Constraints] | None,
+        after: int,
+        until: int,
+        effort: Effort | None = None,
     ) -> Iterator[Row]:
-        """Rows of one stream, by offset."""
+        """Rows of one stream, by offset; ``effort`` as in ``rows``."""
         if constraints is None:
             return self._whole(stream, after, until)
         if len(constraints) > self._leaps_max or not all(map(_is_indexed, constraints)):
-            return self._tried(stream, constraints, after, until)
-        parts = [self._leap(stream, each, after, until) for each in sorted(constraints)]
+            return self._tried(stream, constraints, after, until, effort)
+        parts = [self._leap(stream, each, after, until, effort) for each in sorted(constraints)]
         return parts[0] if len(parts) == 1 else merge(*parts)
 
     # -- rows of which the keys are known before they are read -------------------------------
@@ -211,11 +231,11 @@ class Scanner:
 
     # -- many streams ----------------------------------------------------------------------
 
-    def _windows(self, plan: Plan, after: int, until: int) -> Iterator[Row]:
+    def _windows(self, plan: Plan, after: int, until: int, effort: Effort | None) -> Iterator[Row]:
         span = _WINDOW_US
         while after < until:
             high = min(after + span, until)
-            rows, following = self._window(plan, after, high, until)
+            rows, following = self._window(plan, after, high, until, effort)
             if len(rows) > WINDOW_ROWS_MAX and span > 1:
                 span = max(span // _WINDOW_STEP, 1)
                 continue
@@ -228,7 +248,7 @@ class Scanner:
             after = max(high, following - 1)
 
     def _window(
-        self, plan: Plan, after: int, high: int, until: int
+        self, plan: Plan, after: int, high: int, until: int, effort: Effort | None
     ) -> tuple[list[Row], int | None]:
         """Rows in ``(after, high]``, and the first offset after them in ``(high, until]``.
 
@@ -240,7 +260,7 @@ class Scanner:
         for stream, constraints in plan.items():
             head = pack_offset(stream)
             if constraints is not None:
-                found = self.stream_rows(stream, constraints, after, until)
+                found = self.stream_rows(stream, constraints, after, until, effort)
                 row = next(found, None)
                 while row is not None and row[0] <= high:
                     rows.append(row)
@@ -272,31 +292,49 @@ class Scanner:
             yield unpack_data(key)[1], key, value
 
     def _tried(
-        self, stream: int, constraints: set[Constraints], after: int, until: int
+        self,
+        stream: int,
+        constraints: set[Constraints],
+        after: int,
+        until: int,
+        effort: Effort | None,
     ) -> Iterator[Row]:
         """Rows of a stream that fulfil one of many constraints."""
         by_levels: dict[tuple[int, ...], set[tuple[str, ...]]] = {}
         for each in constraints:
             levels = tuple([level for level, _ in each])
             by_levels.setdefault(levels, set()).add(tuple([token for _, token in each]))
-        for row in self._whole(stream, after, until):
+        for tried, row in enumerate(self._whole(stream, after, until)):
+            if effort is not None and effort.is_spent(tried):
+                yield after, MARK, b""
+                return
+            after = row[0]
             tokens = tokens_of(row[1])
             for levels, wanted in by_levels.items():
                 if tuple([tokens[level] for level in levels]) in wanted:
                     yield row
                     break
 
-    def _leap(self, stream: int, constraints: Constraints, after: int, until: int) -> Iterator[Row]:
+    def _leap(
+        self, stream: int, constraints: Constraints, after: int, until: int, effort: Effort | None
+    ) -> Iterator[Row]:
         """Rows of a stream whose tokens are these, found through the index."""
         head = pack_offset(stream)
         data = self._engine().seeker(self._data, end_of(head, until))
-        offsets = self._offsets(head, constraints, after, until)
-        for offset in offsets:
+        offsets = self._offsets(head, constraints, after, until, effort)
+        for tried, offset in enumerate(offsets):
+            if offset < 0:
+                yield ~offset, MARK, b""
+                return
+            if effort is not None and effort.is_spent(tried):
+                yield after, MARK, b""
+                return
+            after = offset
             key = self._row_at(data, stream, offset)
             tokens = tokens_of(key)
             if len(tokens) == len(constraints):
                 # All that varies is given, so the other keys are known without a seek.
-                yield from self._known([offset], head, constraints, data)
+                yield from self._known(iter((offset,)), head, constraints, data)
                 yield from self._known(offsets, head, constraints, data)
                 return
             if all(tokens[level] == token for level, token in constraints):
@@ -312,17 +350,19 @@ class Scanner:
         return key
 
     def _known(
-        self, offsets: Iterable[int], head: bytes, constraints: Constraints, data: Seeker
+        self, offsets: Iterator[int], head: bytes, constraints: Constraints, data: Seeker
     ) -> Iterator[Row]:
         """Rows at offsets whose tokens are all known, many at a time: a half of a seek's cost."""
         varying = "/".join([token for _, token in constraints]).encode()
         stream: int = _unpack_offset(head)[0]
-        pending = iter(offsets)
         rows_max = _GET_ROWS_MIN
-        while True:
-            part = list(islice(pending, rows_max))
+        mark = 0
+        while not mark:
+            part = list(islice(offsets, rows_max))
             if not part:
                 return
+            if part[-1] < 0:
+                mark = part.pop()
             row_keys = [head + pack_offset(offset) + varying for offset in part]
             values = self._engine().get_many(self._data, row_keys)
             for offset, key, value in zip(part, row_keys, values, strict=True):
@@ -332,11 +372,18 @@ class Scanner:
                     continue
                 yield offset, key, value
             rows_max = min(rows_max * 4, _GET_ROWS_MAX)
+        yield ~mark, MARK, b""
 
     def _offsets(
-        self, head: bytes, constraints: Constraints, after: int, until: int
+        self,
+        head: bytes,
+        constraints: Constraints,
+        after: int,
+        until: int,
+        effort: Effort | None = None,
     ) -> Iterator[int]:
-        """Offsets at which all levels that the index knows have the wanted hashes."""
+        """Offsets at which all levels that the index knows have the wanted hashes; the last one is
+        a mark's and inverted (``~``) where the effort is spent."""
         prefixes = [
             index_prefix(head, level, token)
             for level, token in constraints
@@ -353,15 +400,27 @@ class Scanner:
             for prefix in prefixes
         ]
         offset, agreed, turn = after + 1, 0, 0
+        passed, tried = after, 0
         while True:
+            # Without a row that was passed nothing would have been gained.
+            if effort is not None and effort.is_spent(tried if passed > after else 0):
+                yield ~passed
+                return
+            tried += 1
             prefix, seeker = seekers[turn]
             found = seeker.seek(prefix + pack_offset(offset))
             if found is None:
                 return
             at: int = _unpack_offset(found, INDEX_OFFSET_AT)[0]
-            agreed = agreed + 1 if at == offset else 1
+            if at == offset:
+                agreed += 1
+            else:
+                if agreed:
+                    passed = offset
+                agreed = 1
             offset = at
             if agreed == len(seekers):
                 yield offset
+                passed = offset
                 offset, agreed = offset + 1, 0
             turn = (turn + 1) % len(seekers)

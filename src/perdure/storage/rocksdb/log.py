@@ -11,7 +11,6 @@ whole.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Final, final
 
 from perdure.model import Message
@@ -19,17 +18,16 @@ from perdure.storage.bundle import count_of
 from perdure.storage.codec import head_length
 from perdure.storage.contract import ReadResult
 from perdure.storage.offsets import Offsets
+from perdure.storage.rocksdb.effort import Effort
 from perdure.storage.rocksdb.engine import Engine
 from perdure.storage.rocksdb.generations import Generation, Generations
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.storage.rocksdb.read_ahead import BYTES_MAX as AHEAD_BYTES_MAX
-from perdure.storage.rocksdb.read_ahead import ReadAhead, place_of
+from perdure.storage.rocksdb.read_ahead import ReadAhead
 from perdure.storage.rows import JOIN_BYTES_MAX, Rows
 from perdure.storage.tail import Tail
-from perdure.topic.matching import FilterMatcher, compile_filter
+from perdure.topic.filter_set import FilterSet
 
-_FILTER_LENGTH_MAX: Final = 512
-"""Matchers of longer filters are not kept."""
 _TAIL_SCAN_MIN: Final = 512
 _TAIL_SCAN_PER_MESSAGE: Final = 4
 """Messages of the tail that a read tries at most: so many, and so many for each one wanted.
@@ -58,13 +56,14 @@ class LogReader:
         bytes_max: int,
     ) -> ReadResult:
         """See ``Database.read``."""
-        exact = self._exact(filters, after_offset, until_offset, limit)
+        wanted = FilterSet.of(filters)
+        exact = self._exact(wanted, after_offset, until_offset, limit)
         if exact is not None:
             return _page(exact, until_offset, limit, bytes_max)
-        fresh = self._fresh(filters, after_offset, until_offset, limit)
+        fresh = self._fresh(wanted, after_offset, until_offset, limit)
         if fresh is not None:
             return _page(fresh[0], fresh[1], limit, bytes_max)
-        return self._ahead_or_tables(filters, after_offset, until_offset, limit, bytes_max)
+        return self._ahead_or_tables(wanted, after_offset, until_offset, limit, bytes_max)
 
     def forget(self) -> None:
         """Messages have left the log: nothing that was read ahead is given any more."""
@@ -74,33 +73,34 @@ class LogReader:
         self, filters: Sequence[str], after_offset: int, until_offset: int, limit: int
     ) -> int:
         """See ``Database.count``."""
-        exact = self._exact(filters, after_offset, until_offset, limit)
+        wanted = FilterSet.of(filters)
+        exact = self._exact(wanted, after_offset, until_offset, limit)
         if exact is not None:
             return min(limit, len(exact))
-        fresh = self._fresh(filters, after_offset, until_offset, limit)
+        fresh = self._fresh(wanted, after_offset, until_offset, limit)
         if fresh is not None and (fresh[1] == until_offset or len(fresh[0]) >= limit):
             return min(limit, len(fresh[0]))
         found = 0
         for generation in self._generations.between(after_offset, until_offset):
             low, high = self._clamp(generation, after_offset, until_offset)
             found += generation.layout.count(
-                filters, after_offset=low, until_offset=high, limit=limit - found
+                wanted, after_offset=low, until_offset=high, limit=limit - found
             )
             if found >= limit:
                 break
         return found
 
     def _ahead_or_tables(
-        self, filters: Sequence[str], after: int, until: int, limit: int, bytes_max: int
+        self, wanted: FilterSet, after: int, until: int, limit: int, bytes_max: int
     ) -> ReadResult:
         """A page of what was read ahead for this reader, or of the tables."""
-        place = place_of(filters, after)
+        place = (wanted.filters, after)
         held = self._ahead.take(place, until)
         if held is not None:
             messages, through = held.messages, held.through_offset
         else:
             messages, through = self._read_tables(
-                filters, after, until, limit, self._ahead.most(place, limit), bytes_max
+                wanted, after, until, limit, self._ahead.most(place, limit), bytes_max
             )
         page = _page(messages, through, limit, bytes_max)
         self._ahead.gave(place, page.through_offset, messages[len(page.messages) :], through)
@@ -108,7 +108,7 @@ class LogReader:
 
     def _read_tables(
         self,
-        filters: Sequence[str],
+        wanted: FilterSet,
         after: int,
         until: int,
         limit: int,
@@ -116,10 +116,11 @@ class LogReader:
         bytes_max: int,
     ) -> tuple[list[Message], int]:
         """Messages of the tables, ``limit`` and up to ``most`` of them while they are small, and up
-        to which offset they are all."""
+        to which offset they are all: they are fewer where most rows are in vain."""
         messages: list[Message] = []
         size_bytes = 0
-        for message in self._matching(filters, after, until):
+        effort = Effort()
+        for message in self._matching(wanted, after, until, effort):
             size_bytes += message.held_bytes()
             if (bytes_max and size_bytes > bytes_max and messages) or (
                 len(messages) >= limit and size_bytes > AHEAD_BYTES_MAX
@@ -128,12 +129,18 @@ class LogReader:
             messages.append(message)
             if len(messages) >= most:
                 return messages, message.offset
-        return messages, until
+        return messages, until if effort.through_offset < 0 else effort.through_offset
 
-    def _matching(self, filters: Sequence[str], after: int, until: int) -> Iterator[Message]:
+    def _matching(
+        self, wanted: FilterSet, after: int, until: int, effort: Effort
+    ) -> Iterator[Message]:
         for generation in self._generations.between(after, until):
             low, high = self._clamp(generation, after, until)
-            yield from generation.layout.scan(filters, after_offset=low, until_offset=high)
+            yield from generation.layout.scan(
+                wanted, after_offset=low, until_offset=high, effort=effort
+            )
+            if effort.through_offset >= 0:
+                return
 
     def _clamp(self, generation: Generation, after: int, until: int) -> tuple[int, int]:
         """The bounds that make sense in a generation."""
@@ -141,22 +148,17 @@ class LogReader:
         last = header.until_offset - 1 if header.until_offset else self._offsets.last
         return max(after, header.since_offset - 1), min(until, last)
 
-    def _exact(
-        self, filters: Sequence[str], after: int, until: int, limit: int
-    ) -> list[Message] | None:
+    def _exact(self, wanted: FilterSet, after: int, until: int, limit: int) -> list[Message] | None:
         """The messages of filters without wildcards, if the tail has them all."""
-        for topic_filter in filters:
-            if "+" in topic_filter or "#" in topic_filter:
-                return None
-        topics = filters if len(filters) == 1 else list(dict.fromkeys(filters))
-        return self._tail.of_topics(topics, after, until, limit)
+        if not wanted.is_exact:
+            return None
+        return self._tail.of_topics(wanted.filters, after, until, limit)
 
     def _fresh(
-        self, filters: Sequence[str], after: int, until: int, limit: int
+        self, wanted: FilterSet, after: int, until: int, limit: int
     ) -> tuple[list[Message], int] | None:
         most = _TAIL_SCAN_MIN + limit * _TAIL_SCAN_PER_MESSAGE
-        matchers = [_matcher(topic_filter) for topic_filter in filters]
-        return self._tail.page(after, until, limit, most, lambda topic: _any(matchers, topic))
+        return self._tail.page(after, until, limit, most, wanted.any.matches)
 
 
 def fill_tail(
@@ -207,18 +209,3 @@ def _page(found: list[Message], until_offset: int, limit: int, bytes_max: int) -
             if size_bytes > bytes_max and at:
                 return ReadResult(messages[:at], messages[at - 1].offset)
     return ReadResult(messages, messages[-1].offset if len(messages) >= limit else until_offset)
-
-
-def _matcher(topic_filter: str) -> FilterMatcher:
-    if len(topic_filter) > _FILTER_LENGTH_MAX:
-        return compile_filter(topic_filter)
-    return _kept_matcher(topic_filter)
-
-
-@lru_cache(maxsize=4096)
-def _kept_matcher(topic_filter: str) -> FilterMatcher:
-    return compile_filter(topic_filter)
-
-
-def _any(matchers: list[FilterMatcher], topic: str) -> bool:
-    return any(matcher.matches(topic) for matcher in matchers)

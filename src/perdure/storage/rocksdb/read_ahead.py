@@ -11,7 +11,6 @@ is left out: the log below ``until`` does not change, but for generations that a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, TypeAlias, final
 
 from perdure.model import Message
@@ -124,8 +123,3 @@ class ReadAhead:
                 del self._held[place]
                 return True
         return False
-
-
-def place_of(filters: Sequence[str], after_offset: int) -> Place:
-    """Where a reader is."""
-    return tuple(filters), after_offset

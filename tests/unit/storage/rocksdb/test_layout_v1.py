@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,10 +14,12 @@ from perdure.errors import StorageCorrupt
 from perdure.model import Message
 from perdure.storage.contract import Finding
 from perdure.storage.rocksdb import layout_v1, layout_v1_scan
+from perdure.storage.rocksdb.effort import ROWS_MAX, Effort
 from perdure.storage.rocksdb.engine import Engine, Operations
 from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
 from perdure.storage.rocksdb.layout_v1_scan import Scanner
+from perdure.topic.filter_set import FilterSet
 from perdure.topic.matching import matches
 from perdure.topic.structure import StructureTrie
 
@@ -70,6 +72,7 @@ def scan(
     leaps_max=st.sampled_from([0, 256]),
     merged_max=st.sampled_from([0, 256]),
     indexed_levels=st.sampled_from([1, 2, 16]),
+    rows_max=st.sampled_from([0, 1, 5, 100]),
 )
 def test_leaping_and_trying_agree_with_matching(
     engine: Engine,
@@ -80,6 +83,7 @@ def test_leaping_and_trying_agree_with_matching(
     leaps_max: int,
     merged_max: int,
     indexed_levels: int,
+    rows_max: int,
 ) -> None:
     for table in table_names(1):
         for key in list(engine.keys(table, b"", b"\xff")):
@@ -93,6 +97,60 @@ def test_leaping_and_trying_agree_with_matching(
         patch.setattr(layout_v1, "INDEXED_LEVELS", indexed_levels)
         patch.setattr(layout_v1_scan, "INDEXED_LEVELS", indexed_levels)
         check_filters(engine, layout, names, filters, after, until)
+        wanted = ["x/" + "/".join(levels) for levels in filters]
+        assert in_pages(layout, wanted, after, until, rows_max) == scan(
+            layout, *wanted, after=after, until=until
+        )
+
+
+def in_pages(
+    layout: SkipScanLayout, filters: Sequence[str], after: int, until: int, rows_max: int
+) -> list[tuple[int, str]]:
+    """What reads give that look at little each and go on where the one before has ended."""
+    found: list[tuple[int, str]] = []
+    while after < until:
+        effort = Effort(rows_max, part_rows_min=1)
+        page = layout.scan(filters, after_offset=after, until_offset=until, effort=effort)
+        found += [(message.offset, message.topic) for message in page]
+        if effort.through_offset < 0:
+            break
+        assert after < effort.through_offset <= until, "each read comes further"
+        after = effort.through_offset
+    return found
+
+
+def test_a_read_looks_at_so_many_rows_in_vain_and_says_how_far_it_came(engine: Engine) -> None:
+    layout = layout_of(engine, 1, 0)
+    topics = [f"x/{number % 500}/{number % 3}" for number in range(20_000)]
+    write(engine, layout, topics)
+    wanted = FilterSet([f"x/no-{number}/+" for number in range(400)] + ["x/499/+"])
+    effort = Effort()
+    first = list(layout.scan(wanted, after_offset=0, until_offset=10**6, effort=effort))
+    assert effort.through_offset == ROWS_MAX
+    assert [message.offset for message in first] == list(range(500, ROWS_MAX + 1, 500))
+    expected = [at for at in enumerate(topics, 1) if at[1].startswith("x/499/")]
+    assert in_pages(layout, wanted, 0, 10**6, 100) == expected
+
+
+def test_two_tokens_that_are_frequent_and_seldom_meet_are_no_long_read(engine: Engine) -> None:
+    layout = layout_of(engine, 1, 0, 0)
+    write(engine, layout, [f"y/{number % 2}/{number % 2}" for number in range(20_000)])
+    effort = Effort()
+    never = layout.scan(["y/0/1"], after_offset=0, until_offset=10**6, effort=effort)
+    assert list(never) == []
+    assert 0 < effort.through_offset < 20_000
+
+
+def test_what_filters_want_is_found_out_once_while_the_streams_are_the_same(
+    engine: Engine,
+) -> None:
+    layout = layout_of(engine, 1, 0)
+    write(engine, layout, ["x/1/a", "x/2/a"])
+    wanted = FilterSet([f"+/{number}/#" for number in range(20)])
+    plan = layout.plan(wanted)
+    assert layout.plan(wanted) is plan
+    write(engine, layout, ["x/1/a", "y/2/a"])
+    assert set(plan) < set(layout.plan(wanted))
 
 
 def check_filters(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -87,9 +88,9 @@ def test_a_long_silence_takes_few_steps(engine: Engine, monkeypatch: pytest.Monk
     steps: list[int] = []
     window = Scanner._window
 
-    def counting(self: Scanner, plan: Plan, after: int, high: int, until: int) -> object:
+    def counting(self: Scanner, plan: Plan, after: int, *bounds: Any) -> object:
         steps.append(after)
-        return window(self, plan, after, high, until)
+        return window(self, plan, after, *bounds)
 
     monkeypatch.setattr(Scanner, "_window", counting)
     rows = list(scanner.rows({1: None, 2: None, 3: None}, 0, 2**62))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.engine import Engine
 from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
+from perdure.topic.filter_set import FilterSet
 from tests.contract.values import NOW_US, append_all, message
 
 
@@ -27,9 +29,9 @@ async def test_fresh_reads_ask_no_table(tmp_path: Path) -> None:
         def __getattr__(self, name: str) -> object:
             return getattr(generation_layout, name)
 
-        def scan(self, filters: object, *, after_offset: int, until_offset: int) -> object:
+        def scan(self, filters: Any, *, after_offset: int, **bounds: Any) -> object:
             asked.append(after_offset)
-            return scan(filters, after_offset=after_offset, until_offset=until_offset)  # type: ignore[arg-type]
+            return scan(filters, after_offset=after_offset, **bounds)
 
     generation_layout = generation.layout
     assert isinstance(generation_layout, SkipScanLayout)
@@ -187,4 +189,23 @@ def test_what_cannot_be_warm(tmp_path: Path) -> None:
         database.warm()
     assert database._tail.floor >= offsets[-1]
     append_all(database, message("t/1"))
+    database.close()
+
+
+async def test_a_read_that_finds_little_ends_early_and_is_gone_on_with(tmp_path: Path) -> None:
+    database = RocksDatabase.open(
+        tmp_path / "d", now_us=NOW_US, config=RocksdbConfig(tail_messages=0)
+    )
+    offsets = append_all(database, *[message(f"t/{n % 1_000}") for n in range(20_000)])
+    wanted = FilterSet([f"t/none-{n}" for n in range(400)] + ["t/999"])
+    after, reads, found = offsets[0] - 1, 0, []
+    while after < offsets[-1]:
+        page = await database.read(
+            wanted, after_offset=after, until_offset=offsets[-1], limit=1_000
+        )
+        assert page.through_offset > after
+        after, reads = page.through_offset, reads + 1
+        found += [each.topic for each in page.messages]
+    assert found == ["t/999"] * 20
+    assert reads > 2
     database.close()

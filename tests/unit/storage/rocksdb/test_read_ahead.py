@@ -19,7 +19,6 @@ from perdure.storage.rocksdb.read_ahead import (
     READERS_MAX,
     UNUSED_READS_MAX,
     ReadAhead,
-    place_of,
 )
 from tests.contract.values import NOW_US, append_all, message
 
@@ -139,19 +138,19 @@ def test_so_many_are_held_and_who_does_not_come_makes_room() -> None:
 
     def reads(name: str) -> int:
         """The second page of a reader; how many messages are read for it."""
-        ahead.gave(place_of([name], 0), 10, [], 10)
-        most = ahead.most(place_of([name], 10), 100)
+        ahead.gave(((name,), 0), 10, [], 10)
+        most = ahead.most(((name,), 10), 100)
         if most > 100:
-            ahead.gave(place_of([name], 10), 20, rest, 30)
+            ahead.gave(((name,), 10), 20, rest, 30)
         return most
 
     assert [reads(f"f{n}") for n in range(READERS_MAX)] == [100 * PAGES] * READERS_MAX
     assert reads("more") == 100
     for _ in range(UNUSED_READS_MAX):
-        ahead.most(place_of(["x"], 0), 1)
+        ahead.most((("x",), 0), 1)
     assert reads("late") == 100 * PAGES
-    assert ahead.take(place_of(["f0"], 20), 100) is None
-    held = ahead.take(place_of(["f1"], 20), 100)
+    assert ahead.take((("f0",), 20), 100) is None
+    held = ahead.take((("f1",), 20), 100)
     assert held is not None
     assert held.messages == rest
 
@@ -159,14 +158,14 @@ def test_so_many_are_held_and_who_does_not_come_makes_room() -> None:
 def test_a_page_is_never_cut_and_what_is_read_ahead_has_a_bound() -> None:
     ahead = ReadAhead()
     for limit, most in ((1, PAGES), (MESSAGES_MAX, MESSAGES_MAX), (4_096, 4_096)):
-        ahead.gave(place_of(["#"], 0), 10, [], 10)
-        assert ahead.most(place_of(["#"], 10), limit) == most
-        assert ahead.most(place_of(["#"], 10), limit) == limit
+        ahead.gave((("#",), 0), 10, [], 10)
+        assert ahead.most((("#",), 10), limit) == most
+        assert ahead.most((("#",), 10), limit) == limit
 
 
 def test_what_lies_beyond_the_bound_of_a_reader_is_not_given() -> None:
     ahead = ReadAhead()
-    ahead.gave(place_of(["#"], 0), 10, _messages(2), 30)
-    assert ahead.take(place_of(["#"], 10), 29) is None
-    assert ahead.take(place_of(["#"], 10), 30) is not None
-    assert ahead.take(place_of(["#"], 10), 30) is None
+    ahead.gave((("#",), 0), 10, _messages(2), 30)
+    assert ahead.take((("#",), 10), 29) is None
+    assert ahead.take((("#",), 10), 30) is not None
+    assert ahead.take((("#",), 10), 30) is None
