@@ -122,14 +122,14 @@ def filters_resume(attacker: Attacker) -> None:
             attacker.done += 1
 
 
-@attack("filters-leave", "8 sessions with 10,000 filters that are lost at one instant")
+@attack("filters-leave", "5 sessions with 10,000 filters that are lost at one instant")
 def filters_leave(attacker: Attacker) -> None:
     rounds = itertools.count()
     while attacker.goes_on:
         held: list[socket.socket] = []
         with attacker.rounds():
             at = next(rounds)
-            for number in range(8):
+            for number in range(5):
                 name = f"leave-{os.getpid()}-{at}-{number}"
                 held.append(attacker.client(wire.connect(name)))
                 held[-1].settimeout(2.0)

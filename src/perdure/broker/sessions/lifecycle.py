@@ -150,7 +150,7 @@ class SessionLifecycle:
                     request.client_id, cursor, epoch=session.record.epoch
                 )
         session.position = cursor.offset
-        self._entrance.enter(session, stored)
+        await self._entrance.enter(session, stored)
         # A client of a restored session must forget its own half: see ``SessionRecord.protocol``.
         return session, stored is not None and stored.record.protocol > 0
 
@@ -226,7 +226,7 @@ class SessionLifecycle:
             session = self._entrance.session(connection, request, record, stored, cursor)
             session.stored = session.replaced = True
             session.position = cursor.offset
-            self._entrance.enter(session, stored)
+            await self._entrance.enter(session, stored)
             return session, resumed
         raise claims.lost_too_often()
 

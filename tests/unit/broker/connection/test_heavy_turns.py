@@ -9,7 +9,7 @@ import pytest
 
 from perdure.broker.commit.log_sync import LogSync
 from perdure.broker.connection.connection import Connection
-from perdure.broker.connection.heavy_turns import TURN_BYTES
+from perdure.broker.connection.heavy_turns import FILTER_BYTES, TURN_BYTES
 from perdure.broker.sessions.lifecycle import SessionLifecycle
 from perdure.model import Will
 from perdure.mqtt.packets import Disconnect, Publish
@@ -188,3 +188,19 @@ def test_who_waits_to_leave_is_taken_over_without_its_will(
     sim.run_for(1_000_000)
     assert not stays.messages  # neither the will nor what it held and has again
     assert _held([again]) == _held(members[:1])
+
+
+def test_those_with_many_filters_leave_some_in_each_turn(ends: Counter[int]) -> None:
+    sim = make_sim()
+    clients = [Client(sim, f"c{number}") for number in range(6)]
+    filters = TURN_BYTES // FILTER_BYTES // 2
+    for client in clients:
+        client.connect(clean=True)
+        client.subscribe(*[f"{client.client_id}/{n}/+" for n in range(filters)])
+    for session in list(sim.live.services.registry.live.values()):
+        assert isinstance(session.connection, Connection)
+        session.connection.connection_lost(None)
+    sim.run_for(1_000_000)
+    assert ends.total() == len(clients)
+    assert max(ends.values()) == 2
+    assert len(sim.live.services.router.index) == 0
