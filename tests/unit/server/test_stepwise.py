@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perdure.server import turns
-from perdure.server.stepwise import COUNTED_MAX, STRETCH_FIRST_US, StepwiseRows
+from perdure.server.stepwise import COUNTED_MAX, LONG_NS, STRETCH_FIRST_US, StepwiseRows
 
 ROWS = 10 * COUNTED_MAX
 END_US = ROWS * STRETCH_FIRST_US // COUNTED_MAX
@@ -48,3 +48,31 @@ async def test_a_count_leaves_the_loop_alone_between_its_steps(
     assert rows.most <= COUNTED_MAX + 1
     assert len(slept) >= ROWS // COUNTED_MAX
     assert all((delay_s > 0) == pauses for delay_s in slept)
+
+
+class Vain:
+    """Much is looked at, and nothing matches: a microsecond for each of the log."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.stretches: list[int] = []
+
+    async def count(self, filters: Any, *, after_offset: int, until_offset: int, limit: int) -> int:
+        self.stretches.append(until_offset - after_offset)
+        self.now_ns += (until_offset - after_offset) * 1_000
+        return 0
+
+
+async def test_a_count_that_finds_nothing_looks_at_so_much_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def sleep(_delay_s: float) -> None:
+        pass
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    rows: Any = Vain()
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: rows.now_ns)
+    assert await StepwiseRows(rows).count(["a"], after_offset=0, until_offset=10**7, limit=9) == 0
+    assert sum(rows.stretches) == 10**7
+    assert rows.stretches[0] == STRETCH_FIRST_US
+    assert max(rows.stretches[5:]) * 1_000 <= LONG_NS

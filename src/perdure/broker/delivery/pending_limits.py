@@ -79,6 +79,9 @@ class PendingLimits:
             for each in pending.page(page.messages, page.entries):
                 assert each.message is not None
                 sizes.append(len(each.message.payload))
+            await core.yield_to_loop()
+            if not session.is_open:
+                return
         session.to_drop = excess(sizes, config)
 
     def may_drop(self, session: LiveSession) -> bool:
