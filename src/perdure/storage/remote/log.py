@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Sequence
-from functools import lru_cache
 from typing import Final, final
 
 import msgspec
@@ -24,7 +23,7 @@ from perdure.storage.remote import rows
 from perdure.storage.remote.driver import LOG, META, Reads, Row, Transaction
 from perdure.storage.rows import rows_of
 from perdure.storage.tail import Tail
-from perdure.topic.matching import FilterMatcher, compile_filter
+from perdure.topic.filter_set import FilterSet
 
 POINT_EVERY: Final = 1024
 """Messages between two of the sparse counts that bound ``messages_after``."""
@@ -34,8 +33,6 @@ PAGE_ROWS_MAX: Final = 1024
 PAGE_BYTES: Final = 1024 * 1024
 """Blocks read at once: few at first, and more while they turn out to be small."""
 
-_FILTER_LENGTH_MAX: Final = 512
-"""Matchers of longer filters are not kept."""
 _TAIL_SCAN_MIN: Final = 4096
 _TAIL_SCAN_PER_MESSAGE: Final = 16
 
@@ -262,8 +259,7 @@ class RemoteLog:
     ) -> ReadResult | None:
         """What memory answers of a read; None = it has to be asked of the server."""
         most = _TAIL_SCAN_MIN + limit * _TAIL_SCAN_PER_MESSAGE
-        matchers = [_matcher(topic_filter) for topic_filter in filters]
-        fresh = self.tail.page(after, until, limit, most, lambda topic: _any(matchers, topic))
+        fresh = self.tail.page(after, until, limit, most, FilterSet.of(filters).any.matches)
         if fresh is None:
             return None
         page = _Page(limit, bytes_max)
@@ -295,13 +291,13 @@ class RemoteLog:
     async def _matching(
         self, filters: Sequence[str], after: int, until: int
     ) -> AsyncIterator[Message]:
-        matchers = [_matcher(topic_filter) for topic_filter in filters]
+        wanted = FilterSet.of(filters).any
         for number, generation in list(self._generations.items()):
             within = generation.within(after, until)
             if within is None:
                 continue
             async for message in self._blocks(number, *within):
-                if _any(matchers, message.topic):
+                if wanted.matches(message.topic):
                     yield message
 
     async def _blocks(self, number: int, low: int, high: int) -> AsyncIterator[Message]:
@@ -348,18 +344,3 @@ class _Page:
         """The page, which ends at ``until`` unless it is full."""
         through = self._messages[-1].offset if self._is_full else until
         return ReadResult(self._messages, through)
-
-
-def _matcher(topic_filter: str) -> FilterMatcher:
-    if len(topic_filter) > _FILTER_LENGTH_MAX:
-        return compile_filter(topic_filter)
-    return _kept_matcher(topic_filter)
-
-
-@lru_cache(maxsize=4096)
-def _kept_matcher(topic_filter: str) -> FilterMatcher:
-    return compile_filter(topic_filter)
-
-
-def _any(matchers: list[FilterMatcher], topic: str) -> bool:
-    return any(matcher.matches(topic) for matcher in matchers)
