@@ -208,8 +208,8 @@ def compare(
     """
     others = names if names or variations else tuple(peer for peer in PEERS if peer != "perdure")
     context.obj = ComparePlan(
-        ("perdure", *dict.fromkeys(others)),
-        variations,
+        tuple(dict.fromkeys(("perdure", *others))),
+        tuple(dict.fromkeys(variations)),
         keep,
         rounds,
         name or "",
