@@ -194,17 +194,26 @@ def backlog(fleet: Fleet) -> tuple[Phase, int]:
 
 
 def _settings(
-    *, publishers: int = PUBLISHERS, qos: int = 1, warmup_s: float = 1.0, rate: float = 0.0
+    *,
+    publishers: int = PUBLISHERS,
+    qos: int = 1,
+    warmup_s: float = 1.0,
+    duration_s: float = 4.0,
+    rate: float = 0.0,
 ) -> Settings:
     return Settings(
         scenario="fanin",
         publishers=publishers,
         qos=qos,
-        duration_s=4.0,
+        duration_s=duration_s,
         warmup_s=warmup_s,
         rate=rate,
     )
 
+
+RETURN_S: Final = 2.0
+"""A million messages take each broker longer: who has come to the end is given no more than is
+published, and rates would tell nothing."""
 
 SCENARIOS: Final[dict[str, tuple[str, Settings, Scenario]]] = {
     "ten": ("a group of ten", _settings(), ten),
@@ -213,10 +222,14 @@ SCENARIOS: Final[dict[str, tuple[str, Settings, Scenario]]] = {
     "slow-away": ("a group of ten, one stuck, one offline", _settings(), slow_and_away),
     "qos2": ("a group of ten, QoS 2", _settings(qos=2), ten),
     "slow-readers": ("1 to 1,000, of whom 100 are stuck", _settings(publishers=1), slow_readers),
-    "backlog": ("back to 1 M messages under load", _settings(warmup_s=0.0), backlog),
+    "backlog": (
+        "back to 1 M messages under load",
+        _settings(warmup_s=0.0, duration_s=RETURN_S),
+        backlog,
+    ),
     "backlog-paced": (
         "back to 1 M messages under 20,000/s",
-        _settings(warmup_s=0.0, rate=20_000.0),
+        _settings(warmup_s=0.0, duration_s=RETURN_S, rate=20_000.0),
         backlog,
     ),
 }
