@@ -444,24 +444,28 @@ def test_a_viewer_sees_less_and_is_logged_out_at_a_word(
     scene.cli("users", "add", "vera", "--role", "viewer", "--stdin", stdin=PASSWORD)
     context = chromium.new_context()
     viewer = context.new_page()
-    viewer.goto(f"{scene.url}/ui/sessions")
-    viewer.wait_for_url("**/ui/login")
+    viewer.goto(f"{scene.url}/ui/sessions?state=offline")
+    viewer.wait_for_url(re.compile(r"/ui/login\?next="))
     viewer.get_by_label("User name").fill("vera")
     viewer.get_by_label("Password").fill("wrong" + PASSWORD)
     viewer.get_by_role("button", name="Log in").click()
     assert "wrong" in viewer.get_by_role("alert").inner_text()
     viewer.get_by_label("Password").fill(PASSWORD)
     viewer.get_by_role("button", name="Log in").click()
+    viewer.wait_for_url(re.compile(r"/ui/sessions\?state=offline$"))
     viewer.locator("#pulse[data-state=live]").wait_for()
     assert viewer.get_by_role("link", name="Users and keys").count() == 0
     viewer.goto(f"{scene.url}/ui/sessions/pump-0")
     assert viewer.get_by_role("button", name="Discard").count() == 0
     assert viewer.goto(f"{scene.url}/ui/access").status == 403
-    viewer.goto(f"{scene.url}/ui/")
+    assert viewer.locator("h1").inner_text() == "You may not have this page"
+    assert axe_finds(viewer) == []
+    viewer.goto(f"{scene.url}/ui/storage")
     viewer.locator("#pulse[data-state=live]").wait_for()
     scene.cli("users", "logout", "vera")
     # The open page notices without a request of its own.
-    viewer.wait_for_url("**/ui/login")
+    viewer.wait_for_url(re.compile(r"/ui/login\?next=/ui/storage$"))
+    assert axe_finds(viewer) == []
     context.close()
     page.goto(f"{scene.url}/ui/audit")
     rows = page.locator("#rows tbody").inner_text()

@@ -68,6 +68,8 @@
   const pulse = find("#pulse");
   const pause = find("#pause");
   let stream = null;
+  // The page is asked for anew, so that the login knows where to lead back to.
+  const logIn = () => location.reload();
   const show = (state, text) => { pulse.dataset.state = state; find("#asof").textContent = text; };
   const value = (data, path) => path.split(".").reduce((at, name) => at?.[name], data);
   const apply = (data) => {
@@ -131,7 +133,7 @@
     stream.addEventListener("part", (event) => hear(JSON.parse(event.data)));
     stream.addEventListener("alarms", (event) => warn(JSON.parse(event.data)));
     stream.addEventListener("away", () => show("away", "the broker does not answer"));
-    stream.addEventListener("ended", () => { close(); location.assign("/ui/login"); });
+    stream.addEventListener("ended", () => { close(); logIn(); });
     stream.onerror = () => {
       show("away", "connection lost");
       // A refused stream is not opened again by the browser.
@@ -141,7 +143,7 @@
   const check = async () => {
     try {
       const answer = await fetch("/api/v1/me", { headers: { "X-Perdure-Auto": "1" } });
-      if (answer.status === 401) { location.assign("/ui/login"); return; }
+      if (answer.status === 401) { logIn(); return; }
     } catch { /* It is away; the next try comes. */ }
     open();
     if (!stream) setTimeout(check, 3000);
@@ -170,7 +172,7 @@
   // Nothing is replaced under somebody's hands: a button that is, between its being pressed and let go, does nothing.
   const isHeld = (target) => target.contains(document.activeElement) || Boolean(find("dialog[open]"));
   document.addEventListener("htmx:beforeSwap", (event) => {
-    if (event.detail.xhr.responseURL.endsWith("/ui/login")) { event.preventDefault(); location.assign("/ui/login"); }
+    if (event.detail.xhr.responseURL.endsWith("/ui/login")) { event.preventDefault(); logIn(); }
   });
   // Names and reasons that clients send may turn the direction of a line, so that it seems to say something else.
   const TURNS = /[\u202a-\u202e\u2066-\u2069]/g;
