@@ -627,6 +627,22 @@ def test_no_page_keeps_anybody_out(scene: Scene, page: Any, scheme: str) -> None
     assert found == []
 
 
+@pytest.mark.timeout(300)
+def test_no_page_keeps_anybody_out_at_twice_the_size(scene: Scene, page: Any) -> None:
+    """1280 pixels at 200 %: nothing is cut off, and what scrolls by itself does so by keyboard."""
+    page.set_viewport_size({"width": 640, "height": 450})
+    found = []
+    for path in (*PAGES, "/ui/nowhere"):
+        page.goto(f"{scene.url}{path}")
+        page.locator("#pulse[data-state=live]").wait_for()
+        found += axe_finds(page)
+        if page.evaluate("document.documentElement.scrollWidth") > 640:
+            found.append(f"{path}: wider than the window")
+    assert found == []
+    assert page.locator("h1").inner_text() == "There is no such resource"
+    page.wrong.clear()  # the browser tells of the status
+
+
 def test_topics_and_messages_are_found(scene: Scene, page: Any) -> None:
     page.goto(f"{scene.url}/ui/subscriptions")
     page.get_by_label("Topic", exact=True).fill("plant/7/temperature")

@@ -121,6 +121,7 @@
       const whole = made.content.firstElementChild;
       if (whole?.id && whole.id === target.id) renew(target, whole); else renewAll(target, made.content);
       refreshTimes(target);
+      reach(target);
     }
     retune();
   };
@@ -252,7 +253,7 @@
     if (held && document.activeElement === document.body) (find(held) ?? find("#main")).focus({ preventScroll: true });
     held = "";
   });
-  document.addEventListener("htmx:afterSettle", () => { refreshTimes(); retune(); });
+  document.addEventListener("htmx:afterSettle", () => { refreshTimes(); reach(); retune(); });
   document.addEventListener("htmx:responseError", (event) => toast(reason(event.detail.xhr.responseText), true));
   const reason = (text) => {
     try {
@@ -277,6 +278,23 @@
     const isOpen = find("#nav").classList.toggle("open");
     event.currentTarget.setAttribute("aria-expanded", String(isOpen));
   });
+  // What is wider than its place is scrolled by keyboard, too: with nothing in it that takes the focus, it does itself.
+  const reach = (root = document) => {
+    for (const each of all(".table, pre", root)) {
+      if (each.hasAttribute("tabindex") && !("reached" in each.dataset)) continue;
+      const isWide = each.scrollWidth > each.clientWidth;
+      if (isWide && !find("a[href], button, input, select, summary, [tabindex]", each)) {
+        each.tabIndex = 0;
+        each.dataset.reached = "";
+      } else if ("reached" in each.dataset) {
+        each.removeAttribute("tabindex");
+        delete each.dataset.reached;
+      }
+    }
+  };
+  reach();
+  addEventListener("resize", () => reach());
+  document.addEventListener("toggle", (event) => reach(event.target), true);
   let awaits = 0;
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), select, textarea, dialog")) return;
