@@ -109,6 +109,16 @@ def test_the_first_page_lives_and_is_small(scene: Scene, page: Any) -> None:
     page.locator("#pulse[data-state=live]").wait_for()
 
 
+def test_a_broker_that_hangs_is_not_shown_as_alive(scene: Scene, page: Any) -> None:
+    page.goto(f"{scene.url}/ui/")
+    page.locator("#pulse[data-state=live]").wait_for()
+    with scene.hung():
+        # The HTTP process gives up after 30 s; who looks at the page knows earlier.
+        page.locator("#pulse[data-state=away]").wait_for(timeout=25_000)
+        assert page.locator("#asof").inner_text() == "the broker does not answer"
+    page.locator("#pulse[data-state=live]").wait_for()
+
+
 def test_sessions_are_filtered_and_the_filter_is_in_the_address(scene: Scene, page: Any) -> None:
     page.goto(f"{scene.url}/ui/sessions")
     rows = page.locator("#rows tbody tr")

@@ -72,8 +72,15 @@
   const logIn = () => location.reload();
   const show = (state, text) => { pulse.dataset.state = state; find("#asof").textContent = text; };
   const value = (data, path) => path.split(".").reduce((at, name) => at?.[name], data);
+  // Values come every two seconds. A broker that hangs says nothing, and its last ones are none of now.
+  const SILENT_MS = 10_000;
+  let heardAt = 0;
+  setInterval(() => {
+    if (stream && pulse.dataset.state === "live" && Date.now() - heardAt > SILENT_MS) show("away", "the broker does not answer");
+  }, 2000);
   const apply = (data) => {
     page.overview = data;
+    heardAt = Date.now();
     show("live", "as of " + SECOND.format(data.as_of_us / 1000));
     for (const each of all("[data-live]")) {
       const text = (formats[each.dataset.format] ?? number)(value(data, each.dataset.live), data);
