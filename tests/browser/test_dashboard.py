@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import Any
 
@@ -329,6 +330,42 @@ def test_a_name_does_not_turn_its_line(scene: Scene, page: Any) -> None:
     page.get_by_role("button", name="Kick").click()
     page.get_by_role("button", name="Do it").click()
     wait_until(lambda: device.is_gone)
+
+
+def test_a_name_is_typed_as_it_is_shown(scene: Scene, page: Any) -> None:
+    name = " two  spaces \u202e and a turn "
+    scene.device(name).leave()
+    page.goto(f"{scene.url}/ui/sessions/{urllib.parse.quote(name)}")
+    page.get_by_role("button", name="Discard").click()
+    label = page.locator("#confirm-label").inner_text()
+    assert label == "Type two spaces \\u202e and a turn to go on"
+    yes = page.get_by_role("button", name="Do it")
+    page.locator("#confirm-typed").fill("two spaces and a turn")
+    assert yes.is_disabled()
+    page.locator("#confirm-typed").fill(label.removeprefix("Type ").removesuffix(" to go on"))
+    yes.click()
+    page.wait_for_url("**/ui/sessions")
+    assert "spaces" not in scene.cli("sessions", "list")
+
+
+def test_a_reload_that_fails_is_not_done(scene: Scene, page: Any) -> None:
+    bans = scene.data / "bans"
+    before = bans.read_bytes() if bans.exists() else None
+    page.goto(f"{scene.url}/ui/config")
+    try:
+        bans.write_text("nonsense\n")
+        page.get_by_role("button", name="Reload").click()
+        page.get_by_role("button", name="Do it").click()
+        page.locator("#toasts .bad").filter(has_text="configuration: ").wait_for()
+        assert page.locator("#toasts").get_by_text("done").count() == 0
+    finally:
+        if before is None:
+            bans.unlink()
+        else:
+            bans.write_bytes(before)
+    page.get_by_role("button", name="Reload").click()
+    page.get_by_role("button", name="Do it").click()
+    page.get_by_text("Reload: done").wait_for()
 
 
 def test_a_session_is_discarded_by_who_types_its_name(scene: Scene, page: Any) -> None:

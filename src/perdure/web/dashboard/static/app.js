@@ -269,7 +269,7 @@
     } catch { return "that did not work"; }
   };
 
-  Object.assign(page, { csrf, place, reason });
+  Object.assign(page, { csrf, place, plain, reason });
 
   // Keys.
   const setTheme = () => {
