@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -115,6 +117,15 @@ class Scene:
     def device(self, client_id: str, *, subscribe: str = "") -> Device:
         """A new client."""
         return Device(self.port, client_id, subscribe=subscribe)
+
+    @contextlib.contextmanager
+    def hung(self) -> Iterator[None]:
+        """The broker does nothing meanwhile; its HTTP process does."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """End the broker."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import Any
 
@@ -106,6 +107,16 @@ def test_the_first_page_lives_and_is_small(scene: Scene, page: Any) -> None:
     page.mouse.move(0, 0)
     chart.locator(".u-legend", has_text=re.compile(r"connected\W*\d")).wait_for()
     page.get_by_role("button", name="Go on with live updates").click()
+    page.locator("#pulse[data-state=live]").wait_for()
+
+
+def test_a_broker_that_hangs_is_not_shown_as_alive(scene: Scene, page: Any) -> None:
+    page.goto(f"{scene.url}/ui/")
+    page.locator("#pulse[data-state=live]").wait_for()
+    with scene.hung():
+        # The HTTP process gives up after 30 s; who looks at the page knows earlier.
+        page.locator("#pulse[data-state=away]").wait_for(timeout=25_000)
+        assert page.locator("#asof").inner_text() == "the broker does not answer"
     page.locator("#pulse[data-state=live]").wait_for()
 
 
@@ -321,6 +332,42 @@ def test_a_name_does_not_turn_its_line(scene: Scene, page: Any) -> None:
     wait_until(lambda: device.is_gone)
 
 
+def test_a_name_is_typed_as_it_is_shown(scene: Scene, page: Any) -> None:
+    name = " two  spaces \u202e and a turn "
+    scene.device(name).leave()
+    page.goto(f"{scene.url}/ui/sessions/{urllib.parse.quote(name)}")
+    page.get_by_role("button", name="Discard").click()
+    label = page.locator("#confirm-label").inner_text()
+    assert label == "Type two spaces \\u202e and a turn to go on"
+    yes = page.get_by_role("button", name="Do it")
+    page.locator("#confirm-typed").fill("two spaces and a turn")
+    assert yes.is_disabled()
+    page.locator("#confirm-typed").fill(label.removeprefix("Type ").removesuffix(" to go on"))
+    yes.click()
+    page.wait_for_url("**/ui/sessions")
+    assert "spaces" not in scene.cli("sessions", "list")
+
+
+def test_a_reload_that_fails_is_not_done(scene: Scene, page: Any) -> None:
+    bans = scene.data / "bans"
+    before = bans.read_bytes() if bans.exists() else None
+    page.goto(f"{scene.url}/ui/config")
+    try:
+        bans.write_text("nonsense\n")
+        page.get_by_role("button", name="Reload").click()
+        page.get_by_role("button", name="Do it").click()
+        page.locator("#toasts .bad").filter(has_text="configuration: ").wait_for()
+        assert page.locator("#toasts").get_by_text("done").count() == 0
+    finally:
+        if before is None:
+            bans.unlink()
+        else:
+            bans.write_bytes(before)
+    page.get_by_role("button", name="Reload").click()
+    page.get_by_role("button", name="Do it").click()
+    page.get_by_text("Reload: done").wait_for()
+
+
 def test_a_session_is_discarded_by_who_types_its_name(scene: Scene, page: Any) -> None:
     scene.device("pump-gone", subscribe="x").leave()
     page.goto(f"{scene.url}/ui/sessions/pump-gone")
@@ -444,24 +491,28 @@ def test_a_viewer_sees_less_and_is_logged_out_at_a_word(
     scene.cli("users", "add", "vera", "--role", "viewer", "--stdin", stdin=PASSWORD)
     context = chromium.new_context()
     viewer = context.new_page()
-    viewer.goto(f"{scene.url}/ui/sessions")
-    viewer.wait_for_url("**/ui/login")
+    viewer.goto(f"{scene.url}/ui/sessions?state=offline")
+    viewer.wait_for_url(re.compile(r"/ui/login\?next="))
     viewer.get_by_label("User name").fill("vera")
     viewer.get_by_label("Password").fill("wrong" + PASSWORD)
     viewer.get_by_role("button", name="Log in").click()
     assert "wrong" in viewer.get_by_role("alert").inner_text()
     viewer.get_by_label("Password").fill(PASSWORD)
     viewer.get_by_role("button", name="Log in").click()
+    viewer.wait_for_url(re.compile(r"/ui/sessions\?state=offline$"))
     viewer.locator("#pulse[data-state=live]").wait_for()
     assert viewer.get_by_role("link", name="Users and keys").count() == 0
     viewer.goto(f"{scene.url}/ui/sessions/pump-0")
     assert viewer.get_by_role("button", name="Discard").count() == 0
     assert viewer.goto(f"{scene.url}/ui/access").status == 403
-    viewer.goto(f"{scene.url}/ui/")
+    assert viewer.locator("h1").inner_text() == "You may not have this page"
+    assert axe_finds(viewer) == []
+    viewer.goto(f"{scene.url}/ui/storage")
     viewer.locator("#pulse[data-state=live]").wait_for()
     scene.cli("users", "logout", "vera")
     # The open page notices without a request of its own.
-    viewer.wait_for_url("**/ui/login")
+    viewer.wait_for_url(re.compile(r"/ui/login\?next=/ui/storage$"))
+    assert axe_finds(viewer) == []
     context.close()
     page.goto(f"{scene.url}/ui/audit")
     rows = page.locator("#rows tbody").inner_text()
@@ -621,6 +672,22 @@ def test_no_page_keeps_anybody_out(scene: Scene, page: Any, scheme: str) -> None
         page.locator("#pulse[data-state=live]").wait_for()
         found += axe_finds(page)
     assert found == []
+
+
+@pytest.mark.timeout(300)
+def test_no_page_keeps_anybody_out_at_twice_the_size(scene: Scene, page: Any) -> None:
+    """1280 pixels at 200 %: nothing is cut off, and what scrolls by itself does so by keyboard."""
+    page.set_viewport_size({"width": 640, "height": 450})
+    found = []
+    for path in (*PAGES, "/ui/nowhere"):
+        page.goto(f"{scene.url}{path}")
+        page.locator("#pulse[data-state=live]").wait_for()
+        found += axe_finds(page)
+        if page.evaluate("document.documentElement.scrollWidth") > 640:
+            found.append(f"{path}: wider than the window")
+    assert found == []
+    assert page.locator("h1").inner_text() == "There is no such resource"
+    page.wrong.clear()  # the browser tells of the status
 
 
 def test_topics_and_messages_are_found(scene: Scene, page: Any) -> None:

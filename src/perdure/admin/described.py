@@ -10,7 +10,9 @@ import msgspec
 from perdure.admin.operation import Operation
 from perdure.admin.problems import Refused
 
-_PLACE: Final = re.compile(r"- at `\$\.([^`.\[]+)")
+_PLACE: Final = re.compile(r"- at `\$\.([^`.\[]+)(?:\[[^`\]]*\])?([^`]*)`")
+"""A field or an item of it, and what is wrong further in."""
+
 _MISSING: Final = re.compile(r"missing required field `([^`]+)`$")
 
 _RANGES: Final = (
@@ -65,7 +67,11 @@ def unfit(operation: Operation, error: Exception) -> Refused:
     """
     message = str(error)
     fields = fields_of(operation)
-    named = _PLACE.search(message) or _MISSING.search(message)
+    place = _PLACE.search(message)
+    if place is not None and place[2]:
+        # What the field takes is not what is wrong.
+        return Refused("bad_request", message)
+    named = place or _MISSING.search(message)
     hint = "; ".join(f"{name}: {kind}" for name, kind, _ in fields if named and name == named[1])
     if not hint:
         hint = f"it takes {', '.join(name for name, _, _ in fields) or 'nothing'}"

@@ -29,7 +29,7 @@ NICENESS: Final = 10
 def run(task: Task) -> Report:
     """Do what is asked."""
     try:
-        place = open_place(task.to, setting="backup.to")
+        place = open_place(task.to, setting="backup.to", data=Path(task.data))
         place.make()
         if not task.make:
             whole = [each for each in read_backups(place) if isinstance(each, BackupManifest)]

@@ -82,7 +82,7 @@ def init(to: str | None, anew: bool, no_progress: bool, config: Config, out: Out
         with progress_bar(wanted=not no_progress) as progress:
             kept = take_backup(
                 data,
-                open_place(to),
+                open_place(to, data=data),
                 config=config.storage.rocksdb,
                 version=__version__,
                 now_us=SystemClock().now_us(),

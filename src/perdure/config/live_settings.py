@@ -61,11 +61,14 @@ class LiveSettings:
         self.loaded = fresh
         return found
 
-    def change(self, values: Mapping[str, Any]) -> None:
+    def change(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Keep other values of live settings, to be in force from the next ``reload``.
 
         Args:
             values: by path; None takes a change back.
+
+        Returns:
+            What was kept before, for ``put_back``.
 
         Raises:
             ConfigError: there is no such setting, it needs a restart, or cannot have the value.
@@ -81,9 +84,19 @@ class LiveSettings:
         changed = {**self._changed, **values}
         changed = {path: value for path, value in changed.items() if value is not None}
         self._read(_overrides(changed))
+        before = self._changed
+        self.put_back(changed)
+        return before
+
+    def put_back(self, kept: Mapping[str, Any]) -> None:
+        """Keep what was kept before, from the next ``reload`` on.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
         if self._path is not None:
-            _write(self._path, msgspec.json.format(msgspec.json.encode(changed)) + b"\n")
-        self._changed = changed
+            _write(self._path, msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
+        self._changed = dict(kept)
 
     def _load(self) -> Loaded:
         if self._path is not None:

@@ -8,7 +8,7 @@ and its audit record are one transaction; the broker takes the records from here
 
     users      name · role · password (argon2) · created, changed, last login · generation
     api_keys   id · digest (SHA-256) · name · role · scopes · filters · created, expires, used
-    setup      digest (SHA-256) · expires                     at most one row
+    setup      digest (SHA-256) · expires                     at most ``setup.LINKS_MAX`` rows
     ended      digest of a login · until                      whatever its store says
     failures   key (a name or an address) · count · last      of logins
     outbox     id · record (JSON)                             not in the log yet

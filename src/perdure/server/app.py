@@ -32,6 +32,7 @@ from perdure.observe.metrics import Metrics
 from perdure.observe.metrics_text import MetricsText
 from perdure.server import process
 from perdure.server.administration.assembly import Administration
+from perdure.server.administration.config import CONFIGURATION
 from perdure.server.administration.socket import AdminServer
 from perdure.server.auth_part import AuthPart
 from perdure.server.backup_part import BackupPart
@@ -172,9 +173,10 @@ async def serve(
         reload=lambda: lifecycle.reload(),
     )
     reloads: dict[str, Reload] = {
-        "configuration": functools.partial(
+        CONFIGURATION: functools.partial(
             _reload_settings,
             reload,
+            live=live,
             access=access,
             admission=admission,
             broker=broker,
@@ -301,6 +303,7 @@ def _broker(
 def _reload_settings(
     reload: Callable[[], Config] | None,
     *,
+    live: LiveSettings | None = None,
     access: AccessControl,
     admission: Admission,
     broker: Broker,
@@ -311,12 +314,18 @@ def _reload_settings(
     """Read the configuration again, and hand out what takes effect without a restart."""
     if reload is None:
         return
+    in_force = live.loaded if live is not None else None
     fresh = reload()
     # All that may fail is read first: a reload happens whole or not at all.
-    files, file = read_files(fresh.auth), ban_file(fresh)
-    listed = bans.read(file)
-    if forwarders is not None:
-        forwarders.reload({**fresh.forwarders, **Applications(fresh.applications).configured()})
+    try:
+        files, file = read_files(fresh.auth), ban_file(fresh)
+        listed = bans.read(file)
+        if forwarders is not None:
+            forwarders.reload({**fresh.forwarders, **Applications(fresh.applications).configured()})
+    except Exception:
+        if live is not None and in_force is not None:
+            live.loaded = in_force
+        raise
     access.reload(fresh.auth, files)
     services = broker.services
     services.auth_config = fresh.auth

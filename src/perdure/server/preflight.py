@@ -290,7 +290,7 @@ def _backups(config: Config) -> None:
             "backup.every is set, and no place", path="backup.to", hint="a directory, or s3://"
         )
     if not config.backup.to.startswith(S3_SCHEME):
-        open_place(config.backup.to, setting="backup.to")
+        open_place(config.backup.to, setting="backup.to", data=Path(config.storage.path))
         found = _nearest(Path(config.backup.to.removeprefix("file://")))
         if not found.is_dir():
             raise ConfigError(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable
-from typing import Final, final
-from urllib.parse import unquote
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias, final
+from urllib.parse import quote, unquote
 
 import msgspec
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -33,6 +34,12 @@ READS: Final = frozenset({f"{LOG_PATH}/read"})
 ERROR_MAX: Final = 1_000
 """Characters of an error in the log: the broker reads lines of a bounded length."""
 
+RefusalPage: TypeAlias = Callable[[Request, int, Problem], Response | None]
+"""Makes a page of status and problem; None = no page is wanted."""
+
+PLACE_MAX: Final = 1_000
+"""Characters of the address that a browser goes to after its login."""
+
 PATH_MAX: Final = 200
 """Characters of a path in the log; the query, and all else of the request, is not written."""
 
@@ -44,11 +51,15 @@ class Guard:
     Args:
         routes: what is served; anything else is counted as one.
         context: of the process.
+        page: a refusal as a page, for whoever wants one; None = there are no pages.
     """
 
-    def __init__(self, routes: Iterable[WebRoute], context: Context) -> None:
+    def __init__(
+        self, routes: Iterable[WebRoute], context: Context, *, page: RefusalPage | None = None
+    ) -> None:
         self._table = RouteTable(routes)
         self._context = context
+        self._page = page
         self._forwarded = Forwarded(context.settings.proxies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,12 +100,13 @@ class Guard:
         elsewhere = answering.found.route.on_unauthorized if answering.found is not None else ""
         if status == CODES["unauthorized"] and elsewhere:
             # A browser without a login, or whose login has ended: nothing to look at.
-            response = Response(b"", 303, headers={"Location": elsewhere})
+            response = Response(b"", 303, headers={"Location": elsewhere + _back_to(scope)})
         else:
             self._report(scope, status, problem, answering.name)
             problem = msgspec.structs.replace(problem, request_id=answering.name)
             allow = error.allow if isinstance(error, ApiError) else ()
-            response = answer(status, problem, allow=allow)
+            page = self._page(Request(scope), status, problem) if self._page is not None else None
+            response = page or answer(status, problem, allow=allow)
         await response(scope, receive, answering.send)
 
     async def _admit(self, answering: _Answering) -> Found:
@@ -152,6 +164,15 @@ class Guard:
             return status, problem
         self._context.report("http.failed", request_id=name, error=repr(error)[:ERROR_MAX])
         return 500, Problem("internal", "a defect of the server; its log has more")
+
+
+def _back_to(scope: Scope) -> str:
+    """The query that has a login lead back; a part of a page is no place to be."""
+    raw: bytes = scope.get("raw_path") or b""
+    place = raw + b"?" + scope["query_string"] if scope["query_string"] else raw
+    if scope["method"] != "GET" or "hx-request" in Headers(scope=scope) or len(place) > PLACE_MAX:
+        return ""
+    return f"?next={quote(place, safe='/')}"
 
 
 def _to_origin_form(scope: Scope) -> None:

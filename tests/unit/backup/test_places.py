@@ -93,3 +93,14 @@ def test_a_pace_keeps_its_rate() -> None:
     for _ in range(10):
         limiter(500)
     assert now[0] - before == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("within", ["", "backups", "a/../b"])
+def test_no_backup_goes_into_what_it_is_of(tmp_path: Path, within: str) -> None:
+    data = tmp_path / "data"
+    with pytest.raises(ConfigError, match="in the data directory"):
+        open_place(f"{data}/{within}", data=data)
+    (tmp_path / "link").symlink_to(data)
+    with pytest.raises(ConfigError, match="in the data directory"):
+        open_place(f"file://{tmp_path}/link/{within}", setting="backup.to", data=data)
+    open_place(f"{tmp_path}/data-backups", data=data)

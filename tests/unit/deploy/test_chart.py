@@ -79,7 +79,8 @@ CASES = [
     ALL,
     ("auth.existingSecret=users", "tls.existingSecret=cert", "tls.only=true"),
     ("config.auth.allow_anonymous=always", "persistence.enabled=false"),
-    ("auth.existingSecret=users", "config.storage.backend=postgres"),
+    ("auth.existingSecret=users", "config.storage.backend=postgres", "ingress.enabled=true"),
+    ("auth.existingSecret=users", "config.http.bind="),
     CLUSTER,
     (*CLUSTER, "tls.existingSecret=cert", "tls.only=true", "cluster.name=prod"),
 ]
@@ -141,6 +142,18 @@ def test_it_is_probed_drained_and_confined() -> None:
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
+def test_it_is_probed_as_http_is_served() -> None:
+    def probed(*sets: str) -> dict[str, Any]:
+        pod = render(CASES[0][0], *sets)["StatefulSet", "release-perdure"]["spec"]["template"]
+        found: dict[str, Any] = pod["spec"]["containers"][0]["livenessProbe"]
+        return found
+
+    assert probed("config.storage.backend=redis")["httpGet"]["port"] == "http"
+    files = ("config.http.certificate=/a.crt", "config.http.private_key=/a.key")
+    assert probed(*files)["httpGet"]["scheme"] == "HTTPS"
+    assert probed("config.http.bind=")["exec"]["command"] == ["perdure", "health", "--live"]
+
+
 def test_nodes_of_a_cluster_know_their_names_and_leave_one_by_one() -> None:
     rendered = render(*CLUSTER)
     nodes = rendered["StatefulSet", "release-perdure"]["spec"]
@@ -197,6 +210,10 @@ def test_settings_of_a_cluster_are_those_of_a_node(tmp_path: Path) -> None:
         (("auth.existingSecret=a", "cluster.kafka=nowhere"), "/cluster/kafka"),
         ((*CLUSTER, "persistence.enabled=false"), "persistence.enabled"),
         ((*CLUSTER, "config.storage.backend=redis"), "config.storage.backend"),
+        (
+            ("auth.existingSecret=a", "ingress.enabled=true", "config.http.bind="),
+            "config.http.bind",
+        ),
         ((), "auth.existingSecret"),
         (("auth.existingSecret=a", "tls.only=true"), "tls.only needs tls.existingSecret"),
         (("auth.existingSecret=a", "replicaCount=3"), "replicaCount"),

@@ -72,6 +72,16 @@ def test_what_is_mounted_is_there() -> None:
         assert set(service.get("secrets", [])) <= set(whole["secrets"])
 
 
+def test_a_secret_of_the_environment_can_be_written_where_it_is_wanted() -> None:
+    """Compose copies it into the container, and refuses to start one that is read-only."""
+    whole = load()
+    assert all("environment" in secret for secret in whole["secrets"].values())
+    for name, service in whole["services"].items():
+        assert not (service.get("secrets") and service.get("read_only")), name
+        if name.startswith("perdure") and not service.get("secrets"):
+            assert service["read_only"], name
+
+
 def test_nodes_of_the_cluster_differ_and_find_kafka() -> None:
     services = load()["services"]
     nodes = [services[f"perdure-{number}"] for number in (1, 2, 3)]
@@ -107,3 +117,4 @@ def test_settings_are_known(name: str, tmp_path: Path) -> None:
     assert problems == []
     assert loaded is not None
     assert loaded.config.storage.path == "/data"
+    assert loaded.config.http.bind == "0.0.0.0:18083", "what compose.yaml forwards to"

@@ -11,6 +11,7 @@ from perdure.admin.problems import Refused
 from perdure.admin.rights import Principal
 from perdure.identity.ledger import Actor
 from perdure.identity.service import Identity
+from perdure.identity.setup import LINKS_MAX
 from perdure.tokens.embedded import EmbeddedTokens
 from tests.unit.identity.conftest import Hands
 
@@ -187,6 +188,21 @@ async def test_the_setup_link_makes_one_administrator_once(
     assert await identity.of_login(presented) is not None
     assert await code_of(identity.redeem(token, "eve", PASSWORD, actor())) == "conflict"
     assert identity.setup.offer() == ""
+
+
+async def test_a_start_leaves_the_link_of_init(identity: Identity, clock: Hands) -> None:
+    first = identity.setup.offer()
+    more = [identity.setup.offer(beside=True) for _ in range(LINKS_MAX - 1)]
+    assert all(identity.setup.holds(each) for each in (first, *more))
+    assert not identity.setup.holds("")
+    clock.us += 1
+    last = identity.setup.offer(beside=True)
+    assert sum(identity.setup.holds(each) for each in (first, *more, last)) == LINKS_MAX
+    clock.us += 1
+    newest = identity.setup.offer(beside=True)
+    assert all(identity.setup.holds(each) for each in (last, newest))
+    await identity.redeem(last, "ada", PASSWORD, actor())
+    assert await code_of(identity.redeem(newest, "eve", PASSWORD, actor())) == "conflict"
 
 
 async def test_an_old_setup_link_holds_no_more(identity: Identity, clock: Hands) -> None:

@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from perdure.broker.auth import AccessControl, Identity, read_files
+from perdure.config.live_settings import LiveSettings
+from perdure.config.load import load
 from perdure.config.schema import AuthConfig, Config, LimitsConfig
 from perdure.errors import ConfigError
 from perdure.net.admission import Admission
@@ -77,3 +79,30 @@ async def test_who_is_no_superuser_any_more_is_none_at_once(tmp_path: Path) -> N
         reload(Config(auth=auth))
     assert Session.identity.superuser, "a reload happens whole or not at all"
     registry.live.clear()
+
+
+async def test_what_a_reload_could_not_hand_out_is_not_shown_as_in_force(tmp_path: Path) -> None:
+    file = tmp_path / "perdure.yaml"
+    file.write_text(f"storage: {{path: {tmp_path}}}\n")
+    live = LiveSettings(lambda more: load(file, environ={}, overrides=more))
+    file.write_text(f"storage: {{path: {tmp_path}}}\nauth: {{acl_file: {tmp_path}/nowhere}}\n")
+
+    def read() -> Config:
+        live.reload()
+        return live.loaded.config
+
+    auth = AuthConfig()
+    access = AccessControl(auth, read_files(auth), random_bytes=bytes, decoy_key=bytes(32))
+    sim = SimBroker(authorizer=access.authorizer, standing=access)
+    sim.start()
+    keeper = BanKeeper(sim.live.services.ban_enforcer, None, sim.clock)
+    with pytest.raises(ConfigError, match="nowhere"):
+        app._reload_settings(
+            read,
+            live=live,
+            access=access,
+            admission=Admission(LimitsConfig()),
+            broker=sim.live,
+            bans=keeper,
+        )
+    assert live.loaded.config.auth.acl_file == ""

@@ -27,7 +27,10 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def send(app: Any, path: str, method: str = "GET", **more: Any) -> Answer:
-    return await ask(app, path, method=method, token=None, host=HOST, **more)
+    path, _, query = path.partition("?")
+    return await ask(
+        app, path, **{"method": method, "query": query, "token": None, "host": HOST, **more}
+    )
 
 
 async def logged_in(app: Any, context: Any, role: str = "viewer") -> tuple[str, str]:
@@ -48,10 +51,80 @@ async def test_a_login_reads_and_its_end_holds_at_once(app: Any, context: Any) -
     assert (me.json["name"], me.json["role"], me.json["source"]) == ("ada", "viewer", "session")
     assert (await send(app, f"{API}/me", headers={"cookie": cookie[:-1] + "x"})).status == 401
     away = await send(app, "/ui/sessions", headers={"cookie": "perdure_login="})
-    assert (away.status, away.headers["location"]) == (303, "/ui/login")
+    assert (away.status, away.headers["location"]) == (303, "/ui/login?next=/ui/sessions")
     out = await send(app, f"{API}/logout", "POST", headers={**with_cookie, "x-csrf-token": csrf})
     assert "Max-Age=0" in out.headers["set-cookie"]
     assert (await send(app, f"{API}/me", headers=with_cookie)).status == 401
+
+
+async def test_a_login_leads_to_where_somebody_wanted_to_go(app: Any, context: Any) -> None:
+    cookie, _ = await logged_in(app, context)
+    away = await send(app, "/ui/sessions?state=offline&client_id=a%2Fb")
+    place = "/ui/sessions%3Fstate%3Doffline%26client_id%3Da%252Fb"
+    assert away.headers["location"] == f"/ui/login?next={place}"
+    asked = await send(app, away.headers["location"])
+    kept = b'name="next" value="/ui/sessions?state=offline&amp;client_id=a%2Fb"'
+    assert kept in asked.body
+    found = {"name": "ada", "password": PASSWORD, "next": "/ui/sessions?state=offline"}
+    wrong = await send(
+        app, "/ui/login", "POST", body=urlencode({**found, "password": "no"}).encode()
+    )
+    assert b'value="/ui/sessions?state=offline"' in wrong.body
+    right = await send(app, "/ui/login", "POST", body=urlencode(found).encode())
+    assert right.headers["location"] == "/ui/sessions?state=offline"
+    again = await send(app, "/ui/login?next=/ui/storage", headers={"cookie": cookie})
+    assert again.headers["location"] == "/ui/storage"
+    # A part of a page is no place to be, and neither is one that nobody could type.
+    part = await send(app, "/ui/sessions", headers={"hx-request": "true"})
+    assert part.headers["location"] == "/ui/login"
+    assert (await send(app, f"/ui/sessions?client_id={'x' * 1000}")).headers["location"] == (
+        "/ui/login"
+    )
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "//elsewhere/ui/",
+        "https://elsewhere/ui/",
+        "/ui/login?next=/ui/login",
+        "/ui/\\elsewhere",
+        "/ui/\r\nSet-Cookie: a=b",
+        "/ui/\u00e9",
+        "/api/v1/logout",
+        "javascript:alert(1)",
+        "",
+    ],
+)
+async def test_a_login_leads_nowhere_else(app: Any, context: Any, place: str) -> None:
+    cookie, _ = await logged_in(app, context)
+    body = urlencode({"name": "ada", "password": PASSWORD, "next": place}).encode()
+    answer = await send(app, "/ui/login", "POST", body=body)
+    assert (answer.status, answer.headers["location"]) == (303, "/ui/")
+    query = urlencode({"next": place})
+    there = await send(app, f"/ui/login?{query}", headers={"cookie": cookie})
+    assert there.headers["location"] == "/ui/"
+
+
+async def test_a_page_that_is_refused_is_a_page(app: Any, context: Any) -> None:
+    cookie, _ = await logged_in(app, context)
+    browser = {"cookie": cookie, "accept": "text/html,*/*;q=0.8"}
+    forbidden = await send(app, "/ui/access", headers=browser)
+    assert (forbidden.status, forbidden.headers["content-type"][:9]) == (403, "text/html")
+    assert b"You may not have this page" in forbidden.body
+    assert b"this needs the role admin" in forbidden.body
+    missing = await send(app, "/ui/nowhere", headers=browser)
+    assert (missing.status, b"There is no such resource" in missing.body) == (404, True)
+    away = await send(app, "/ui/nowhere", headers={"accept": "text/html"})
+    assert (away.status, away.headers["location"]) == (303, "/ui/login")
+    # Programs, and scripts of a page, read what the API says everywhere.
+    for path, headers in (
+        ("/ui/access", {"cookie": cookie}),
+        ("/ui/access", {**browser, "hx-request": "true"}),
+        (f"{API}/users", browser),
+    ):
+        refused = await send(app, path, headers=headers)
+        assert (refused.status, refused.json["code"]) == (403, "forbidden")
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ async def test_nobody_gets_in_with_nothing_or_something_wrong(served: Served) ->
                 case = (what, method, route.path, got.body)
                 if route.on_unauthorized:
                     assert got.status == 303, case
-                    assert got.headers["location"] == route.on_unauthorized, case
+                    assert got.headers["location"].startswith(route.on_unauthorized), case
                 else:
                     assert got.status == 401, case
     assert served.nothing_was_done()

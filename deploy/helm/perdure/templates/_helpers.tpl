@@ -15,9 +15,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
-{{- /* HTTP reads the log in the data directory: where the state is in a server there is none. */ -}}
+{{- /* The API and the dashboard, unless config.http.bind is empty. */ -}}
 {{- define "perdure.http" -}}
-{{- if not (has (dig "storage" "backend" "rocksdb" .Values.config) (list "redis" "postgres")) }}true{{ end }}
+{{- if dig "http" "bind" "0.0.0.0:18083" .Values.config }}true{{ end }}
 {{- end }}
 
 {{- /* The broker's settings: the chart's, and over them .Values.config. */ -}}
@@ -60,7 +60,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- /* (root, path below the API, options of `perdure health`) */ -}}
 {{- define "perdure.probe" -}}
 {{- if include "perdure.http" (index . 0) -}}
-httpGet: {path: /api/v1/{{ index . 1 }}, port: http}
+httpGet: {path: /api/v1/{{ index . 1 }}, port: http{{ if dig "http" "certificate" "" (index . 0).Values.config }}, scheme: HTTPS{{ end }}}
 {{- else -}}
 exec: {command: [perdure, health{{ range (slice . 2) }}, {{ . | quote }}{{ end }}]}
 {{- end }}

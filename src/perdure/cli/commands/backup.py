@@ -68,7 +68,7 @@ def command(
     with progress_bar(wanted=not no_progress) as progress:
         manifest = take_backup(
             data,
-            open_place(to),
+            open_place(to, data=data),
             config=config.storage.rocksdb,
             version=__version__,
             now_us=SystemClock().now_us(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 from perdure.admin.operation import Request
 from perdure.admin.problems import Refused
@@ -26,7 +26,11 @@ from perdure.config.json_schema import json_schema
 from perdure.config.live_settings import LiveSettings
 from perdure.config.load import Effective, Loaded, changes, effective
 from perdure.config.schema import Config
+from perdure.errors import ConfigError
 from perdure.server.administration.service import Call, Handler
+
+CONFIGURATION: Final = "configuration"
+"""The part of a reload that puts settings in force: all of them, or none."""
 
 
 @final
@@ -78,12 +82,19 @@ class ConfigOperations:
         )
 
     async def patch(self, request: PatchConfig, call: Call) -> ConfigChange:
-        """Change live settings, durably, and put them in force."""
+        """Change live settings, durably, and put them in force.
+
+        What cannot be in force is not kept either: the next start would fail by it.
+        """
         async with self._lock:
             check_revision(request.if_match, self._revision(), "the configuration")
             call.before = self._values(request.settings)
-            self._live.change(request.settings)
+            kept = self._live.change(request.settings)
             change = self._again()
+            if CONFIGURATION in change.failed:
+                self._live.put_back(kept)
+                self._again()
+                raise ConfigError(change.failed[CONFIGURATION], hint="nothing was changed")
             call.after = self._values(request.settings)
             return change
 

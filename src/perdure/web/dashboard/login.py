@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -18,6 +19,8 @@ from perdure.web.routes.login import actor_of, begin, drain, with_cookie
 from perdure.web.routing import WebRoute
 
 HOME: Final = "/ui/"
+PLACE: Final = re.compile(r"/ui/[!-\[\]-~]*")
+"""Where a login may lead: a page of ours, and nothing that a browser would read otherwise."""
 SETUP_PATH: Final = "/ui/setup"
 
 
@@ -25,26 +28,33 @@ def login_routes(context: Context, renderer: Renderer) -> list[WebRoute]:
     """The pages, for everybody."""
 
     def shown(request: Request, template: str, **values: Any) -> Response:
-        values = {"error": None, "name": "", "token": "", **values}
+        values = {"error": None, "name": "", "token": "", "place": "", **values}
         return renderer.page(request, template, **values)
 
     async def login_page(request: Request) -> Response:
-        presented = cookie_of(request.scope)
+        presented, place = cookie_of(request.scope), request.query_params.get("next", "")
         if presented and await context.identity.of_login(presented) is not None:
-            return _to(HOME)
+            return to_path(_page_of(place))
         is_new = context.identity.users.is_empty()
-        return shown(request, "login.html", is_new=is_new)
+        return shown(request, "login.html", is_new=is_new, place=place)
 
     async def login(request: Request) -> Response:
         fields = dict(await read_form(request))
         name, password = fields.get("name", ""), fields.get("password", "")
+        place = fields.get("next", "")
         try:
             presented, _ = await begin(context, request, name, password)
         except (Refused, ApiError) as error:
             return shown(
-                request, "login.html", error=error, name=name, is_new=False, **_refusal(error)
+                request,
+                "login.html",
+                error=error,
+                name=name,
+                place=place,
+                is_new=False,
+                **_refusal(error),
             )
-        response = _to(HOME)
+        response = to_path(_page_of(place))
         with_cookie(context.identity, request, response, presented)
         return response
 
@@ -69,12 +79,12 @@ def login_routes(context: Context, renderer: Renderer) -> list[WebRoute]:
                 request, "setup.html", error=error, name=name, token=token, **_refusal(error)
             )
         await drain(context)
-        response = _to(HOME)
+        response = to_path(HOME)
         with_cookie(context.identity, request, response, presented)
         return response
 
     async def home(_request: Request) -> Response:
-        return _to(HOME)
+        return to_path(HOME)
 
     def open_route(method: str, path: str, endpoint: Any) -> WebRoute:
         return WebRoute(method=method, path=path, endpoint=endpoint, right=None)
@@ -89,7 +99,13 @@ def login_routes(context: Context, renderer: Renderer) -> list[WebRoute]:
     ]
 
 
-def _to(path: str) -> Response:
+def _page_of(place: str) -> str:
+    """Where somebody wanted to go before the login, or the first page."""
+    return place if PLACE.fullmatch(place) and not place.startswith(LOGIN_PATH) else HOME
+
+
+def to_path(path: str) -> Response:
+    """Lead a browser to another page."""
     return Response(b"", 303, headers={**HEADERS, "Location": path})
 
 

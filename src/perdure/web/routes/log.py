@@ -102,7 +102,10 @@ class LogHandlers:
         own = _own_filters(request)
 
         def read(files: BulkLog) -> list[dict[str, Any]]:
-            chosen = number or max(info.generation for info in files.generations())
+            newest = max(info.generation for info in files.generations())
+            if number > newest:
+                raise ApiError("not_found", f"there is no generation {number}")
+            chosen = number or newest
             found = files.layout(chosen).streams()
             return [
                 {"generation": chosen, "stream": stream, "pattern": pattern}

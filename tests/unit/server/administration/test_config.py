@@ -31,6 +31,7 @@ class Settings:
         self.file.write_text(f"storage: {{path: {directory}}}\nauth: {{password_file: users}}\n")
         self.live = LiveSettings(self.read)
         self.failed: dict[str, str] = {}
+        self.refuses = ""
         self.operations = ConfigOperations(self.live, self.reload)
         self.service = AdminService([self.operations], audit=self, clock=SystemClock())
 
@@ -41,6 +42,8 @@ class Settings:
 
     def reload(self) -> dict[str, str]:
         self.live.reload()
+        if self.refuses and (value := self.live.loaded.config.auth.acl_file):
+            return {operations.CONFIGURATION: f"{self.refuses}: there is no {value}"}
         return self.failed
 
     async def value(self, path: str) -> tuple[Any, str]:
@@ -107,6 +110,21 @@ async def test_a_change_that_cannot_be_leaves_all_as_it_was(
         await settings.operations.patch(PatchConfig(settings=values), Call(LOCAL))
     assert not (tmp_path / LIVE_FILE).exists()
     assert await settings.value("log.level") == ("info", "default")
+
+
+async def test_a_change_that_cannot_be_in_force_does_not_wait_for_the_next_start(
+    settings: Settings, tmp_path: Path
+) -> None:
+    await settings.operations.patch(PatchConfig(settings={"log.level": "debug"}), Call(LOCAL))
+    revision = (await settings.operations.show(GetConfig(), Call(LOCAL))).revision
+    kept = (tmp_path / LIVE_FILE).read_text()
+    settings.refuses = "auth.acl_file"
+    patch = PatchConfig(settings={"auth.acl_file": "nowhere", "log.level": "error"})
+    with pytest.raises(ConfigError, match="nowhere"):
+        await settings.operations.patch(patch, Call(LOCAL))
+    assert (tmp_path / LIVE_FILE).read_text() == kept
+    assert LiveSettings(settings.read).loaded.config.log.level == "debug"
+    assert (await settings.operations.show(GetConfig(), Call(LOCAL))).revision == revision
 
 
 async def test_who_has_read_an_older_configuration_changes_nothing(settings: Settings) -> None:

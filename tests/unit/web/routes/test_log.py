@@ -60,7 +60,8 @@ async def test_streams(app: Any, filled: RocksDatabase) -> None:
     assert "d/0" in [item["pattern"] for item in got["items"]]
     newest = (await ask(app, f"{LOG_PATH}/streams")).json
     assert {item["generation"] for item in newest["items"]} == {2}
-    assert (await ask(app, f"{LOG_PATH}/streams", query="generation=77")).status == 410
+    missing = await ask(app, f"{LOG_PATH}/streams", query="generation=77")
+    assert (missing.status, missing.json["message"]) == (404, "there is no generation 77")
 
 
 async def test_schema(app: Any, database: RocksDatabase) -> None:

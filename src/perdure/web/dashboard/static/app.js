@@ -68,10 +68,19 @@
   const pulse = find("#pulse");
   const pause = find("#pause");
   let stream = null;
+  // The page is asked for anew, so that the login knows where to lead back to.
+  const logIn = () => location.reload();
   const show = (state, text) => { pulse.dataset.state = state; find("#asof").textContent = text; };
   const value = (data, path) => path.split(".").reduce((at, name) => at?.[name], data);
+  // Values come every two seconds. A broker that hangs says nothing, and its last ones are none of now.
+  const SILENT_MS = 10_000;
+  let heardAt = 0;
+  setInterval(() => {
+    if (stream && pulse.dataset.state === "live" && Date.now() - heardAt > SILENT_MS) show("away", "the broker does not answer");
+  }, 2000);
   const apply = (data) => {
     page.overview = data;
+    heardAt = Date.now();
     show("live", "as of " + SECOND.format(data.as_of_us / 1000));
     for (const each of all("[data-live]")) {
       const text = (formats[each.dataset.format] ?? number)(value(data, each.dataset.live), data);
@@ -119,6 +128,7 @@
       const whole = made.content.firstElementChild;
       if (whole?.id && whole.id === target.id) renew(target, whole); else renewAll(target, made.content);
       refreshTimes(target);
+      reach(target);
     }
     retune();
   };
@@ -131,7 +141,7 @@
     stream.addEventListener("part", (event) => hear(JSON.parse(event.data)));
     stream.addEventListener("alarms", (event) => warn(JSON.parse(event.data)));
     stream.addEventListener("away", () => show("away", "the broker does not answer"));
-    stream.addEventListener("ended", () => { close(); location.assign("/ui/login"); });
+    stream.addEventListener("ended", () => { close(); logIn(); });
     stream.onerror = () => {
       show("away", "connection lost");
       // A refused stream is not opened again by the browser.
@@ -141,7 +151,7 @@
   const check = async () => {
     try {
       const answer = await fetch("/api/v1/me", { headers: { "X-Perdure-Auto": "1" } });
-      if (answer.status === 401) { location.assign("/ui/login"); return; }
+      if (answer.status === 401) { logIn(); return; }
     } catch { /* It is away; the next try comes. */ }
     open();
     if (!stream) setTimeout(check, 3000);
@@ -170,7 +180,7 @@
   // Nothing is replaced under somebody's hands: a button that is, between its being pressed and let go, does nothing.
   const isHeld = (target) => target.contains(document.activeElement) || Boolean(find("dialog[open]"));
   document.addEventListener("htmx:beforeSwap", (event) => {
-    if (event.detail.xhr.responseURL.endsWith("/ui/login")) { event.preventDefault(); location.assign("/ui/login"); }
+    if (event.detail.xhr.responseURL.endsWith("/ui/login")) { event.preventDefault(); logIn(); }
   });
   // Names and reasons that clients send may turn the direction of a line, so that it seems to say something else.
   const TURNS = /[\u202a-\u202e\u2066-\u2069]/g;
@@ -250,7 +260,7 @@
     if (held && document.activeElement === document.body) (find(held) ?? find("#main")).focus({ preventScroll: true });
     held = "";
   });
-  document.addEventListener("htmx:afterSettle", () => { refreshTimes(); retune(); });
+  document.addEventListener("htmx:afterSettle", () => { refreshTimes(); reach(); retune(); });
   document.addEventListener("htmx:responseError", (event) => toast(reason(event.detail.xhr.responseText), true));
   const reason = (text) => {
     try {
@@ -259,7 +269,7 @@
     } catch { return "that did not work"; }
   };
 
-  Object.assign(page, { csrf, place, reason });
+  Object.assign(page, { csrf, place, plain, reason });
 
   // Keys.
   const setTheme = () => {
@@ -275,6 +285,23 @@
     const isOpen = find("#nav").classList.toggle("open");
     event.currentTarget.setAttribute("aria-expanded", String(isOpen));
   });
+  // What is wider than its place is scrolled by keyboard, too: with nothing in it that takes the focus, it does itself.
+  const reach = (root = document) => {
+    for (const each of all(".table, pre", root)) {
+      if (each.hasAttribute("tabindex") && !("reached" in each.dataset)) continue;
+      const isWide = each.scrollWidth > each.clientWidth;
+      if (isWide && !find("a[href], button, input, select, summary, [tabindex]", each)) {
+        each.tabIndex = 0;
+        each.dataset.reached = "";
+      } else if ("reached" in each.dataset) {
+        each.removeAttribute("tabindex");
+        delete each.dataset.reached;
+      }
+    }
+  };
+  reach();
+  addEventListener("resize", () => reach());
+  document.addEventListener("toggle", (event) => reach(event.target), true);
   let awaits = 0;
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), select, textarea, dialog")) return;

@@ -2,10 +2,12 @@
 // and where one goes on when it is done.
 (() => {
   "use strict";
-  const { find, all, toast, number, csrf, place, reason } = window.perdure;
+  const { find, all, toast, number, csrf, place, plain, reason } = window.perdure;
 
   // Asked for once more.
   const dialog = find("#confirm");
+  // A name is typed as it is shown: spaces are drawn as one, and what would turn the line as its escape.
+  const asShown = (text) => plain(text).trim().replace(/\s+/g, " ");
   const confirmed = (title, text, typed) => new Promise((resolve) => {
     find("#confirm-title").textContent = title;
     find("#confirm-text").textContent = text ?? "";
@@ -13,7 +15,7 @@
     label.textContent = typed ? `Type ${typed} to go on` : "";
     label.hidden = input.hidden = !typed;
     input.value = "";
-    const judge = () => { yes.disabled = Boolean(typed) && input.value !== typed; };
+    const judge = () => { yes.disabled = Boolean(typed) && asShown(input.value) !== asShown(typed); };
     judge();
     input.oninput = judge;
     input.onkeydown = (event) => { if (event.key === "Enter" && !yes.disabled) { event.preventDefault(); dialog.close("yes"); } };
@@ -66,7 +68,8 @@
   };
   const done = (element, result) => {
     const where = element.dataset.done;
-    const said = `${nameOf(element.matches("form") ? find("[type=submit]", element) : element)}: done`;
+    const later = result?.needs_restart?.length ? `; at a restart: ${result.needs_restart.join(", ")}` : "";
+    const said = `${nameOf(element.matches("form") ? find("[type=submit]", element) : element)}: done${later}`;
     if (where === "reload") leave(said, element, () => location.reload());
     else if (where === "secret") {
       const box = find("#secret");
@@ -89,7 +92,11 @@
       let text = data.text;
       if (data.preview) text = `${text}\n\n${describe(await call(`DELETE ${data.preview}`))}`;
       if (data.title && !await confirmed(data.title, text, data.type)) return;
-      done(element, await call(line, body));
+      const result = await call(line, body);
+      // A reload that fails in a part is answered with which and why, and not with an error.
+      const failed = Object.entries(result?.failed ?? {}).map(([part, why]) => `${part}: ${why}`);
+      if (failed.length) throw new Error(failed.join("; "));
+      done(element, result);
     } catch (error) { toast(error.message, true); } finally { busy.delete(element); }
   };
   const describe = (found) => Object.entries(found ?? {}).filter(([, each]) => typeof each !== "object").map(([name, each]) => `${name.replaceAll("_", " ")}: ${each}`).join("\n");
