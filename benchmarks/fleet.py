@@ -211,9 +211,9 @@ def _settings(
     )
 
 
-RETURN_S: Final = 2.0
-"""A million messages take each broker longer: who has come to the end is given no more than is
-published, and rates would tell nothing."""
+RETURN_S: Final = 1.0
+"""A million messages take each broker longer (some three seconds, and six): who has come to the end
+is given no more than is published, and rates would tell nothing."""
 
 SCENARIOS: Final[dict[str, tuple[str, Settings, Scenario]]] = {
     "ten": ("a group of ten", _settings(), ten),
