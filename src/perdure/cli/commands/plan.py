@@ -89,14 +89,15 @@ def sessions(wanted: int, url: str, entries: int, out: Output) -> None:
 def capacity(config: Config, keep: str | None, growth: float, out: Output) -> None:
     """Disk and memory that a broker will need, from what its data directory holds.
 
-    Reads counts, no messages; beside a running broker too. Memory is that of sessions at rest.
+    Reads counts, and what some sessions are owed; beside a running broker too. Memory is that of
+    sessions at rest, and what the store takes as its settings say.
 
     \b
     Examples:
       perdure plan capacity --data perdure-data --keep 30d
       perdure plan capacity --growth 10 --json
     """
-    from perdure.pipeline.jobs.capacity import count, plan
+    from perdure.pipeline.jobs.capacity import count, plan, store_bytes
 
     keep_s: float = config.retention.time_s
     if keep is not None:
@@ -110,7 +111,13 @@ def capacity(config: Config, keep: str | None, growth: float, out: Output) -> No
     with open_database(path) as opened:
         counts = opened.run(count(opened.database, opened.database.generations()))
     generation_s = config.retention.generation_time_s
-    found = plan(counts, keep_s=keep_s, generation_s=generation_s, growth=growth)
+    found = plan(
+        counts,
+        keep_s=keep_s,
+        generation_s=generation_s,
+        growth=growth,
+        store=store_bytes(config.storage.rocksdb),
+    )
     if found is None:
         raise CommandFailed(f"{path}: the log is too short to tell", ExitCode.NOT_FOUND)
     out.record({**msgspec.structs.asdict(found), "growth": growth, "keep_s": round(keep_s)})
