@@ -1,41 +1,8 @@
-"""Filters that are read for together say yes where one of them matches."""
+"""Filters that are read for together: each once, known by what they are."""
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from perdure.topic.any_filter import FEW, AnyFilter
 from perdure.topic.filter_set import FilterSet
-from perdure.topic.matching import matches
-from perdure.topic.shapes import FilterIndex
-
-LEVELS = st.lists(st.sampled_from(["", "a", "b", "$x"]), min_size=1, max_size=4)
-FILTERS = st.builds(
-    lambda levels, rest: "/".join(levels) + rest,
-    st.lists(st.sampled_from(["", "a", "b", "$x", "+"]), min_size=1, max_size=4),
-    st.sampled_from(["", "/#"]),
-)
-
-
-@given(st.lists(FILTERS, max_size=3 * FEW), st.lists(LEVELS, min_size=1))
-def test_any_of_them(filters: list[str], topics: list[list[str]]) -> None:
-    wanted = FilterSet(filters)
-    for levels in topics:
-        if levels == [""]:
-            continue  # no topic
-        topic = "/".join(levels)
-        assert wanted.any.matches(topic) is any(matches(each, topic) for each in filters)
-
-
-def test_an_index_that_is_there_is_used() -> None:
-    index: FilterIndex[int] = FilterIndex()
-    index.put("a/+", 1)
-    index.put("b", 2)
-    wanted = AnyFilter(["a/+"], index)
-    assert wanted.matches("a/1")
-    assert wanted.matches("b"), "it may say yes for others"
-    assert not wanted.matches("c")
 
 
 def test_it_is_a_sequence_of_each_filter_once() -> None:
@@ -46,3 +13,10 @@ def test_it_is_a_sequence_of_each_filter_once() -> None:
     assert wanted != FilterSet(wanted), "one by what it is"
     assert wanted.is_exact
     assert not FilterSet(["a", "+"]).is_exact
+
+
+def test_any_of_them_may_match() -> None:
+    wanted = FilterSet(["a/+", "b"])
+    assert wanted.any.matches("a/1")
+    assert not wanted.any.matches("c")
+    assert wanted.any is wanted.any, "made once"
