@@ -109,7 +109,7 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
         right="viewer",
         parameters={
             "generation": "its number; 0 = the newest",
-            "limit": "streams of a page",
+            "limit": "streams of a page, 1 to 1000",
             "cursor": "`next_cursor` of the page before",
         },
     ),

@@ -47,7 +47,8 @@ BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """A query with ten thousand topic filters is far smaller."""
 
 _LEVELS_MAX: Final = 65_536
-_READ_OPTIONS: Final = frozenset({"topic", "from", "until", "where"})
+_READ_PARAMETERS: Final = frozenset({"columns", "topic", "from", "until", "where"})
+_STREAM_PARAMETERS: Final = frozenset({"cursor", "generation", "limit", "view"})
 
 Q = TypeVar("Q", SliceQuery, BoundQuery, RowQuery)
 T = TypeVar("T")
@@ -98,6 +99,7 @@ class LogHandlers:
 
     async def streams(self, request: Request) -> Response:
         """The learned structures of a generation, the newest by default."""
+        _check_names(request, _STREAM_PARAMETERS)
         number = _number(request, "generation", 0)
         own = _own_filters(request)
 
@@ -201,15 +203,9 @@ class LogHandlers:
 
     async def read_plainly(self, request: Request) -> Response:
         """The rows of a topic filter and a range of time: for ``curl`` and for notebooks."""
+        _check_names(request, _READ_PARAMETERS)
         given = dict(request.query_params)
         columns = given.pop("columns", "topic,payload,client_id,offset,published_at,qos")
-        unknown = set(given) - _READ_OPTIONS
-        if unknown:
-            raise ApiError(
-                "bad_request",
-                f"unknown parameter {min(unknown)!r}",
-                hint=f"there are columns, {', '.join(sorted(_READ_OPTIONS))}",
-            )
         now_us = SystemClock().now_us()
         options = parse_options({**given, "path": self._context.settings.data}, now_us)
         names = tuple(name.strip() for name in columns.split(","))
@@ -274,12 +270,33 @@ def _check_oldest(files: BulkLog, query: SliceQuery | BoundQuery) -> None:
 
 def _page(request: Request, items: list[dict[str, Any]], key: str) -> Mapping[str, Any]:
     """Items after the cursor, which is the key of the last one before; keys ascend."""
-    limit = min(_number(request, "limit", 100) or ITEMS_MAX, ITEMS_MAX)
+    limit = _number(request, "limit", 100)
+    if not 1 <= limit <= ITEMS_MAX:
+        raise ApiError("bad_request", f"limit: integer, 1 to {ITEMS_MAX}")
     after = _number(request, "cursor", -1)
     left = [item for item in items if item[key] > after]
     page = left[:limit]
     following = str(page[-1][key]) if len(left) > limit else None
     return {"items": page, "next_cursor": following, "estimated_total": len(items)}
+
+
+def _check_names(request: Request, known: frozenset[str]) -> None:
+    """Each parameter of the query is known, and there once.
+
+    Raises:
+        ApiError: it is not.
+    """
+    names = [name for name, _ in request.query_params.multi_items()]
+    unknown = set(names) - known
+    if unknown:
+        raise ApiError(
+            "bad_request",
+            f"unknown parameter {min(unknown)[:100]!r}",
+            hint=f"there are {', '.join(sorted(known))}",
+        )
+    for name in known:
+        if names.count(name) > 1:
+            raise ApiError("bad_request", f"{name} is in the query twice")
 
 
 def _number(request: Request, name: str, default: int) -> int:

@@ -64,6 +64,23 @@ async def test_streams(app: Any, filled: RocksDatabase) -> None:
     assert (missing.status, missing.json["message"]) == (404, "there is no generation 77")
 
 
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("limit=0", "limit: integer, 1 to 1000"),
+        ("limit=1001", "limit: integer, 1 to 1000"),
+        ("limit=-1", "limit: expected a whole number, got '-1'"),
+        ("limt=5", "unknown parameter 'limt'"),
+        ("limit=5&limit=6", "limit is in the query twice"),
+    ],
+)
+async def test_streams_take_what_other_lists_take(
+    app: Any, filled: RocksDatabase, query: str, message: str
+) -> None:
+    got = await ask(app, f"{LOG_PATH}/streams", query=query)
+    assert (got.status, got.json["message"]) == (400, message)
+
+
 async def test_schema(app: Any, database: RocksDatabase) -> None:
     pytest.importorskip("pyarrow")
     got = (await ask(app, f"{LOG_PATH}/schema")).json
