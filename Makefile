@@ -119,7 +119,8 @@ check: setup ## what CI asks of a change before the tests: format, lint, types, 
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m tools.tidy
 	$(BIN)/python -m pytest -q -p no:cacheprovider -k current tests/unit/tools tests/unit/docs \
-		tests/unit/config/test_reference.py tests/unit/observe/test_metric_table.py
+		tests/unit/config/test_reference.py tests/unit/observe/test_metric_table.py \
+		tests/unit/observe/test_sys_topics.py
 
 .PHONY: format
 format: setup ## put the code in the house format

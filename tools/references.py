@@ -7,6 +7,7 @@ from typing import Final
 
 from perdure.config.reference import reference as configuration
 from perdure.observe.metric_table import reference as metrics
+from perdure.observe.sys_topics import reference as sys_topics
 from perdure.web.problems import codes
 from tools.log_events import reference as log_events
 
@@ -37,6 +38,7 @@ PAGES: Final = {
     "error-codes.md": error_codes,
     "log-events.md": log_events,
     "metrics.md": metrics,
+    "sys-topics.md": sys_topics,
 }
 
 if __name__ == "__main__":

@@ -12,12 +12,22 @@ import inspect
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, TypeAlias, final
+from typing import Annotated, Any, Final, Literal, TypeAlias, final
 
 import msgspec
 
 Unit: TypeAlias = Literal["", "s", "ms", "us", "bytes", "address", "path"]
 """What a value is measured in; durations and sizes are ints in this unit."""
+
+MOST: Final[Mapping[Unit, int]] = {
+    "": 0xFFFF_FFFF,
+    "s": 0xFFFF_FFFF,
+    "ms": 0xFFFF_FFFF,
+    "us": 0xFFFF_FFFF,
+    "bytes": 2**50,
+}
+"""Greatest value of a number that has no bound of its own, by unit: more is a slip of the hand, and
+what is computed from it still fits into 64 bits."""
 
 Reload: TypeAlias = Literal["live", "restart"]
 
@@ -38,9 +48,11 @@ def about(
         unit: how text such as ``30s`` or ``64MiB`` is read, and the unit of the result.
         live: takes effect at a reload (SIGHUP), without a restart.
         secret: never shown or logged.
-        ge: least value allowed.
-        le: greatest value allowed.
+        ge: least value allowed; every number has one.
+        le: greatest value allowed; None = that of ``MOST``, for a number.
     """
+    if ge is not None and le is None:
+        le = MOST[unit]
     reload: Reload = "live" if live else "restart"
     return msgspec.Meta(
         description=description,

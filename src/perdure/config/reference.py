@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from perdure.config.environ import PREFIX
-from perdure.config.fields import Setting, field_types, settings
+from perdure.config.fields import MOST, Setting, field_types, settings
 from perdure.config.listener_kinds import LISTENER_KINDS
 from perdure.config.schema import Config
 from perdure.config.units import format_duration, format_size
@@ -34,6 +34,7 @@ retention:
   the content of a file (shown as `********` by `perdure config show`), and `$${` is a plain `${`.
 - Durations may be written `1500ms`, `30s`, `5m`, `12h`, `7d` or `1d12h`; sizes `512`, `64KiB`,
   `16MiB`, `4GB`. A number alone has the unit in the table.
+- A number is at most 4294967295 and a size 1024TiB, if the table does not say less.
 - Addresses are `host:port`, `[::1]:port` or `:port` (every interface). In YAML put the brackets
   in quotes.
 - `tcp`, `tls`, `ws` and `wss` each take one listener or a list; the second of a list is
@@ -93,13 +94,18 @@ def _row(setting: Setting) -> str:
         what = f"{what} One of {known}."
     bounds = [
         f"{word} {_amount(value, setting)}"
-        for word, value in (("at least", setting.minimum), ("at most", setting.maximum))
+        for word, value in (("at least", setting.minimum), ("at most", own_maximum(setting)))
         if value is not None
     ]
     if bounds:
         what = f"{what} {', '.join(bounds).capitalize()}."
     cells = (f"`{name}`", default_text(setting), setting.unit, setting.reload, what)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+
+def own_maximum(setting: Setting) -> int | None:
+    """The greatest value of a setting, if it is not the one that every number has."""
+    return None if setting.maximum == MOST.get(setting.unit) else setting.maximum
 
 
 def _amount(value: int, setting: Setting) -> str:

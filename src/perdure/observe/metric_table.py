@@ -416,7 +416,7 @@ seconds; histograms have buckets at the powers of two. No label holds a client i
 `perdure_build_info`, `process_*` and `python_gc_*` come with them.
 
 The same numbers are published under `$SYS/broker/` with Mosquitto's names, load averages over 1,
-5 and 15 minutes included, every `sys.interval_s`.
+5 and 15 minutes included, every `sys.interval_s` ([topics](sys-topics.md)).
 
 | Name | Kind | Labels | What it says |
 |---|---|---|---|

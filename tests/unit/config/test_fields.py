@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from perdure.config.fields import about, field_types, settings
+from perdure.config.fields import MOST, about, field_types, settings
+from perdure.config.schema import Config
 
 
 class Inner(msgspec.Struct, frozen=True):
@@ -65,3 +66,20 @@ class Derived(Base, frozen=True, kw_only=True):
 def test_a_sections_own_fields_come_before_those_it_shares() -> None:
     assert list(field_types(Derived)) == ["first", "last"]
     assert [setting.path for setting in settings(Derived)] == ["first", "last"]
+
+
+def test_every_number_has_bounds() -> None:
+    numbers = [each for each in settings(Config) if each.kind is int]
+    assert numbers
+    for each in numbers:
+        assert each.minimum is not None, each.path
+        assert each.maximum is not None, each.path
+        assert each.maximum <= MOST[each.unit], each.path
+        assert each.minimum <= each.default <= each.maximum, each.path
+
+
+def test_text_has_none() -> None:
+    assert about("Which.").le is None
+    assert about("How many.", ge=0).le == 2**32 - 1
+    assert about("How large.", unit="bytes", ge=0).le == 2**50
+    assert about("How many.", ge=0, le=3).le == 3

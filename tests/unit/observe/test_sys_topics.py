@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
+from perdure.config.schema import Config, SysConfig
 from perdure.observe import Metrics, SysTopics
+from perdure.observe.sys_topics import ALARMS, ROOT, reference, topic_names
+from tests.support.sim_broker import SimBroker
 
 SECOND = 1_000_000
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "sys-topics.md"
 
 
 def test_names_and_values() -> None:
@@ -18,7 +24,7 @@ def test_names_and_values() -> None:
     metrics.retained_messages = 9
     metrics.storage_messages = 11
     topics = SysTopics("1.2.3", started_us=100 * SECOND)
-    found = dict(topics.values(metrics, now_us=107 * SECOND + 999_999, heap_bytes=4096))
+    found = dict(topics.values(metrics, now_us=107 * SECOND + 999_999))
     assert found["$SYS/broker/version"] == "perdure version 1.2.3"
     assert found["$SYS/broker/uptime"] == "7 seconds"
     assert found["$SYS/broker/clients/connected"] == "2"
@@ -28,8 +34,12 @@ def test_names_and_values() -> None:
     assert found["$SYS/broker/publish/messages/received"] == "4"
     assert found["$SYS/broker/retained messages/count"] == "9"
     assert found["$SYS/broker/store/messages/count"] == "11"
-    assert found["$SYS/broker/heap/current"] == "4096"
-    assert len(found) == 24 + 1 + 9 * 3
+    assert list(found) == topic_names(is_clustered=False)
+    metrics.cluster_members = 3
+    metrics.cluster_stalled_seconds = 4
+    found = dict(topics.values(metrics, now_us=108 * SECOND))
+    assert set(found) == set(topic_names(is_clustered=True))
+    assert found["$SYS/broker/cluster/stalled"] == "4 seconds"
 
 
 def test_maximum_stays() -> None:
@@ -79,6 +89,30 @@ def test_changes_are_what_differs() -> None:
     metrics = Metrics()
     topics = SysTopics("1", started_us=0)
     everything = topics.changes(metrics, now_us=SECOND)
-    assert len(everything) == 24 + 9 * 3
+    assert [topic for topic, _ in everything] == topic_names(is_clustered=False)
     metrics.subscriptions = 1
     assert topics.changes(metrics, now_us=SECOND) == [("$SYS/broker/subscriptions/count", "1")]
+
+
+def test_page_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == reference(), "run: make docs"
+
+
+def test_a_broker_publishes_what_the_page_names() -> None:
+    """No topic more or less, and each with RETAIN for who subscribes later."""
+    sim = SimBroker(config=Config(sys=SysConfig(interval_s=1)))
+    sim.start()
+    sim.run_for(3 * SECOND)
+    sim.live.services.sys.tell(f"{ALARMS}/disk", b"{}")
+    found = {message.topic for message in sim.live.services.sys.retained("$SYS/#")}
+    assert all(message.retain for message in sim.live.services.sys.retained("$SYS/#"))
+    on_page = set(re.findall(r"`(\$SYS/broker/[^`]+)` ", reference()))
+    assert found == {
+        topic.replace("<name>", "disk")
+        for topic in on_page
+        if not topic.startswith(f"{ROOT}/cluster/")
+    }
+    assert {topic.replace("<name>", "disk") for topic in on_page} == {
+        *topic_names(is_clustered=True),
+        f"{ROOT}/{ALARMS}/disk",
+    }

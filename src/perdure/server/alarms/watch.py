@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, final
+from typing import final
 
 import msgspec
 
@@ -12,6 +12,7 @@ from perdure.broker.services import Services
 from perdure.config.schema import AlarmsConfig, Config
 from perdure.config.units import format_time
 from perdure.observe.logs import get_logger
+from perdure.observe.sys_topics import ALARMS
 from perdure.server.alarms.book import Alarm, AlarmBook
 from perdure.server.alarms.forwarders import ForwarderReadings
 from perdure.server.alarms.pipelines import PipelineReadings
@@ -19,9 +20,6 @@ from perdure.server.alarms.readings import Readings
 from perdure.server.alarms.webhook import Webhook, read_secret
 
 log = get_logger("alarms")
-
-TOPIC: Final = "alarms"
-"""Below ``$SYS/broker/``: a retained message for each alarm, with its state."""
 
 
 @final
@@ -109,6 +107,6 @@ class AlarmWatch:
                 "cleared_at": format_time(alarm.cleared_us),
             }
         )
-        self._services.sys.tell(f"{TOPIC}/{alarm.name}", body)
+        self._services.sys.tell(f"{ALARMS}/{alarm.name}", body)
         if self._webhook is not None:
             self._webhook.put(body)
