@@ -9,6 +9,7 @@ from perdure.config.reference import reference as configuration
 from perdure.observe.metric_table import reference as metrics
 from perdure.observe.sys_topics import reference as sys_topics
 from perdure.web.problems import codes
+from tools.formats_page import reference as formats
 from tools.log_events import reference as log_events
 
 TARGET: Final = Path(__file__).parents[1] / "docs/reference"
@@ -38,6 +39,7 @@ PAGES: Final = {
     "error-codes.md": error_codes,
     "log-events.md": log_events,
     "metrics.md": metrics,
+    "on-disk-formats.md": formats,
     "sys-topics.md": sys_topics,
 }
 
