@@ -17,7 +17,7 @@ ROOMS: Final = ("backup", "identity", "storage", "tokens", "topic")
 """Where a number of a format may stand."""
 
 VERSIONS: Final = {
-    "backup.manifest.FORMAT": "`MANIFEST.json` of a backup",
+    "backup.manifest.FORMAT": "the manifest of a backup (`backups/<id>.json`)",
     "identity.file.VERSION": "`identity.db` (SQLite `user_version`)",
     "storage.batch_codec.VERSION": "a batch in the log of a cluster",
     "storage.codec.VERSION": "messages, entries of private streams, retained messages, cursors, "
@@ -25,10 +25,10 @@ VERSIONS: Final = {
     "storage.cursors._VERSION": "`pipelines/*.json`",
     "storage.ordered.record.VERSION": "a record of the log of a cluster (Kafka)",
     "storage.postgres.driver.FORMAT": "tables in PostgreSQL",
-    "storage.postgres.rows.RECORD_VERSION": "records of sessions in PostgreSQL",
+    "storage.postgres.rows.RECORD_VERSION": "what a queue in PostgreSQL keeps of a message besides its columns",
     "storage.remote.rows.FORMAT": "the database as a whole in Redis and PostgreSQL",
     "storage.remote.rows.LAYOUT": "layout of the log in Redis and PostgreSQL",
-    "storage.remote.rows._VERSION": "a message in Redis and PostgreSQL",
+    "storage.remote.rows._VERSION": "a block of messages of the log in Redis and PostgreSQL",
     "storage.rocksdb.generations._VERSION": "counters of a generation (key `N`)",
     "storage.rocksdb.layout_bitmask.LAYOUT": "layout of a generation, `bitmask`",
     "storage.rocksdb.layout_v1.LAYOUT": "layout of a generation, `skipscan` (the default)",

@@ -10,6 +10,7 @@ from perdure.observe.metric_table import reference as metrics
 from perdure.observe.sys_topics import reference as sys_topics
 from perdure.web.problems import codes
 from tools.formats_page import reference as formats
+from tools.limits_page import reference as limits
 from tools.log_events import reference as log_events
 
 TARGET: Final = Path(__file__).parents[1] / "docs/reference"
@@ -37,6 +38,7 @@ def error_codes() -> str:
 PAGES: Final = {
     "configuration.md": configuration,
     "error-codes.md": error_codes,
+    "limits.md": limits,
     "log-events.md": log_events,
     "metrics.md": metrics,
     "on-disk-formats.md": formats,
