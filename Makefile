@@ -120,7 +120,7 @@ check: setup ## what CI asks of a change before the tests: format, lint, types, 
 	$(BIN)/python -m tools.tidy
 	$(BIN)/python -m pytest -q -p no:cacheprovider -k current tests/unit/tools tests/unit/docs \
 		tests/unit/config/test_reference.py tests/unit/observe/test_metric_table.py \
-		tests/unit/observe/test_sys_topics.py
+		tests/unit/observe/test_sys_topic_table.py
 
 .PHONY: format
 format: setup ## put the code in the house format

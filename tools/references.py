@@ -7,7 +7,7 @@ from typing import Final
 
 from perdure.config.reference import reference as configuration
 from perdure.observe.metric_table import reference as metrics
-from perdure.observe.sys_topics import reference as sys_topics
+from perdure.observe.sys_topic_table import reference as sys_topics
 from perdure.web.problems import codes
 from tools.formats_page import reference as formats
 from tools.limits_page import reference as limits

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
-from pathlib import Path
 
-from perdure.config.schema import Config, SysConfig
 from perdure.observe import Metrics, SysTopics
-from perdure.observe.sys_topics import ALARMS, ROOT, reference, topic_names
-from tests.support.sim_broker import SimBroker
+from perdure.observe.sys_topic_table import topic_names
 
 SECOND = 1_000_000
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "sys-topics.md"
 
 
 def test_names_and_values() -> None:
@@ -92,27 +87,3 @@ def test_changes_are_what_differs() -> None:
     assert [topic for topic, _ in everything] == topic_names(is_clustered=False)
     metrics.subscriptions = 1
     assert topics.changes(metrics, now_us=SECOND) == [("$SYS/broker/subscriptions/count", "1")]
-
-
-def test_page_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == reference(), "run: make docs"
-
-
-def test_a_broker_publishes_what_the_page_names() -> None:
-    """No topic more or less, and each with RETAIN for who subscribes later."""
-    sim = SimBroker(config=Config(sys=SysConfig(interval_s=1)))
-    sim.start()
-    sim.run_for(3 * SECOND)
-    sim.live.services.sys.tell(f"{ALARMS}/disk", b"{}")
-    found = {message.topic for message in sim.live.services.sys.retained("$SYS/#")}
-    assert all(message.retain for message in sim.live.services.sys.retained("$SYS/#"))
-    on_page = set(re.findall(r"`(\$SYS/broker/[^`]+)` ", reference()))
-    assert found == {
-        topic.replace("<name>", "disk")
-        for topic in on_page
-        if not topic.startswith(f"{ROOT}/cluster/")
-    }
-    assert {topic.replace("<name>", "disk") for topic in on_page} == {
-        *topic_names(is_clustered=True),
-        f"{ROOT}/{ALARMS}/disk",
-    }

@@ -29,5 +29,5 @@ def test_all_of_the_sections_of_limits_are_on_it() -> None:
 
 def test_ranges_are_written_as_an_operator_would() -> None:
     page = reference()
-    assert "| `content_filter_bytes_max` | `4KiB` | bytes | 2 to 64KiB | live |" in page
+    assert "| `content_filter_bytes_max` | `4KiB` | bytes | 2B to 64KiB | live |" in page
     assert "| `sessions_max` | `1000000` |  | from 0 | live |" in page

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from perdure.model import Message
-from perdure.observe.sys_topics import ROOT
+from perdure.observe.sys_topic_table import ROOT
 from perdure.topic.matching import matches
 
 if TYPE_CHECKING:

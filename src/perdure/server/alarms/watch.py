@@ -12,7 +12,7 @@ from perdure.broker.services import Services
 from perdure.config.schema import AlarmsConfig, Config
 from perdure.config.units import format_time
 from perdure.observe.logs import get_logger
-from perdure.observe.sys_topics import ALARMS
+from perdure.observe.sys_topic_table import ALARMS
 from perdure.server.alarms.book import Alarm, AlarmBook
 from perdure.server.alarms.forwarders import ForwarderReadings
 from perdure.server.alarms.pipelines import PipelineReadings
