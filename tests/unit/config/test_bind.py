@@ -83,6 +83,7 @@ def test_a_setting_of_another_section_is_suggested() -> None:
 INT = field_types(MqttConfig)["receive_maximum"]
 SIZE = field_types(MqttConfig)["packet_size_max"]
 TIME = field_types(SessionConfig)["pending_age_max_s"]
+OUTBOUND = field_types(SessionConfig)["outbound_buffer_bytes"]
 BOOL = field_types(MqttConfig)["retain_available"]
 TEXT = field_types(StorageConfig)["path"]
 CHOICE = field_types(StorageConfig)["durability"]
@@ -118,6 +119,9 @@ def test_values(value: object, shape: FieldType, result: object) -> None:
         ("5s", INT, "expected a whole number"),
         (0, INT, "must be at least 1, is 0"),
         (70_000, INT, "must be at most 65535"),
+        (10**30, TIME, "must be at most 4294967295"),
+        ("9999999999d", TIME, "must be at most 4294967295"),
+        (10**30, OUTBOUND, "must be at most 1125899906842624"),
         ("big", SIZE, "expected a size"),
         ("soon", TIME, "expected a duration"),
         (1, BOOL, "expected true or false"),
