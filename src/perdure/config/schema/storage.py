@@ -30,7 +30,7 @@ class RocksdbConfig(Section, frozen=True):
             unit="bytes",
             ge=1 * MIB,
         ),
-    ] = 32 * MIB
+    ] = 24 * MIB
     tail_messages: Annotated[
         int, about("Recent messages kept in memory for fresh reads.", ge=0)
     ] = 50_000

@@ -80,5 +80,5 @@ def test_from_a_data_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert told["peak_per_s"] == pytest.approx(30, rel=0.01)
     assert (told["sessions"], told["queued_messages"]) == (6, 3 * 2 * 120)
     assert told["queue_messages_most"] == 120
-    assert told["store_bytes"] == 48 * 2**20
+    assert told["store_bytes"] == 40 * 2**20
     assert told["log_bytes"] > told["bytes_per_day"] > 0
