@@ -74,7 +74,7 @@ def check_header(
     if kind == CONNECT and connected:
         raise ProtocolViolation("a second CONNECT")  # [MQTT-3.1.0-2]
     if size > size_max:
-        # 3.1.2.11.4, 3.2.2.3.6: answered with 0x95; a CONNECT, whose version is not known, with none.
+        # 3.1.2.11.4, 3.2.2.3.6: answered with 0x95; not a CONNECT, whose version is not known yet.
         raise MqttError(
             PACKET_TOO_LARGE, f"{KIND_NAMES[kind]} has {size} bytes, the limit is {size_max}"
         )
