@@ -65,6 +65,9 @@ def cluster(redis_cluster: RedisCluster) -> RedisCluster:
     return redis_cluster
 
 
+READS_MAX = 10
+
+
 class Ledger:
     """Writers that append numbered messages to many clients, again until each is acknowledged."""
 
@@ -97,9 +100,18 @@ class Ledger:
         """Everything acknowledged is there once and in order; of the last, perhaps more."""
         assert sum(self.sent.values()) > 0
         for name in self.names:
-            got = [int(payload) for payload in await payloads(self.queue, name)]
+            got = [int(payload) for payload in await self._read(name)]
             assert got[: self.sent[name]] == list(range(1, self.sent[name] + 1))
             assert len(got) - self.sent[name] in (0, 1, 2)
+
+    async def _read(self, name: str) -> list[bytes]:
+        """Its messages; a connection that was killed behind the last write is noticed here."""
+        for _ in range(READS_MAX):
+            try:
+                return await payloads(self.queue, name)
+            except StorageUnavailable:
+                self.retries += 1
+        raise AssertionError(f"the server was away {READS_MAX} times")
 
 
 @both
