@@ -1,4 +1,4 @@
-"""Small bodies of requests."""
+"""Small bodies of requests, and their queries."""
 
 from __future__ import annotations
 
@@ -28,6 +28,20 @@ async def read_bounded(request: Request, bytes_max: int = FORM_BYTES_MAX) -> byt
         if len(parts) > bytes_max:
             raise ApiError("too_large", f"a body has at most {bytes_max} bytes here")
     return bytes(parts)
+
+
+def read_query(request: Request) -> dict[str, str]:
+    """The query.
+
+    Raises:
+        ApiError: a name comes twice: nobody can say which is meant.
+    """
+    found: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name in found:
+            raise ApiError("bad_request", f"{name[:100]} is in the query twice")
+        found[name] = value
+    return found
 
 
 async def read_form(request: Request) -> list[tuple[str, str]]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias, final
+from typing import Annotated, Final, Literal, TypeAlias, final
 
 from perdure.config.backends import BACKENDS, Backend, BackendName
 from perdure.config.fields import about
 from perdure.config.schema.section import MIB, Section
 
 DurabilityLevel: TypeAlias = Literal["memory", "os", "fsync"]
+
+_BUFFER_BESIDE_CACHE: Final = 4
+"""A part of ``write_buffer_bytes`` that is there beside the cache. What memory holds beyond that of
+writes, for a moment and under load, the cache gives back: both are seldom full at the same time."""
 
 
 @final
@@ -48,6 +52,11 @@ class RocksdbConfig(Section, frozen=True):
             "second and so on; the last one holds for all deeper levels."
         ),
     ] = (100, 10)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory for blocks and for a part of the writes."""
+        return self.block_cache_bytes + self.write_buffer_bytes // _BUFFER_BESIDE_CACHE
 
 
 class ServerConfig(Section, frozen=True):

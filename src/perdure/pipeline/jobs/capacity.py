@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from perdure.config.schema import RocksdbConfig
+from perdure.pipeline.jobs.slow import PENDING_MAX
 from perdure.session.pending_pages import count_pending
 from perdure.storage.contract import Database, GenerationInfo
 
@@ -25,8 +26,6 @@ OFFLINE_BYTES: Final = 400
 
 SAMPLED_MAX: Final = 1_000
 """Sessions whose queues are counted, at most twice as many."""
-QUEUE_MAX: Final = 100_000
-"""Messages of one queue beyond which it is not counted further."""
 
 CELL_MESSAGES_PER_S: Final = 350_000
 """What a cluster takes, however many nodes it has: each applies all (*cluster*: 3 nodes, as fast as
@@ -138,15 +137,15 @@ async def _owed(database: Database, *, step: int) -> list[int]:
             stored = await database.open_session(record.client_id)
             if stored is not None:
                 until = database.last_offset
-                found, _ = await count_pending(database, stored, until=until, limit=QUEUE_MAX)
-                owed.append(min(found, QUEUE_MAX))
+                found, _ = await count_pending(database, stored, until=until, limit=PENDING_MAX)
+                owed.append(min(found, PENDING_MAX))
         number += 1
     return owed
 
 
 def store_bytes(config: RocksdbConfig) -> int:
     """Memory of the store: blocks that were read, writes, and the tail of the log."""
-    return config.block_cache_bytes + config.write_buffer_bytes // 4 + config.tail_bytes
+    return config.cache_bytes + config.tail_bytes
 
 
 def plan(

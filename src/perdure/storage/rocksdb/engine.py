@@ -44,10 +44,6 @@ FIXED_TABLES: Final = (META, STATE, INBOX, RETAINED)
 WAL_BYTES_MAX: Final = 64 * 1024 * 1024
 """Write-ahead log after which memory is flushed to tables: it bounds the time of a start."""
 
-_BUFFER_BESIDE_CACHE: Final = 4
-"""A part of ``write_buffer_bytes`` that is there beside the cache. What memory holds beyond that of
-writes, for a moment and under load, the cache gives back: both are seldom full at the same time."""
-
 _SMALL_BUFFER_BYTES: Final = 4 * 1024 * 1024
 
 _LOG_BUFFER_SHARE: Final = 4
@@ -104,9 +100,7 @@ class Engine:
     ) -> None:
         self._config = config
         self._follows = follows
-        self._cache = rocksdict.Cache(
-            config.block_cache_bytes + config.write_buffer_bytes // _BUFFER_BESIDE_CACHE
-        )
+        self._cache = rocksdict.Cache(config.cache_bytes)
         self._buffers = rocksdict.WriteBufferManager.new_write_buffer_manager_with_cache(
             config.write_buffer_bytes, False, self._cache
         )

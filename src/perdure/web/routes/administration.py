@@ -20,6 +20,7 @@ from perdure.admin.operation import Operation
 from perdure.admin.table import OPERATIONS
 from perdure.admin.wire import REQUEST_BYTES_MAX, decode_given
 from perdure.pipeline.protocol import API
+from perdure.web.bodies import read_query
 from perdure.web.context import Context
 from perdure.web.pace import ChangePace
 from perdure.web.principals import principal_of
@@ -62,7 +63,7 @@ def _endpoint(
         if operation.changes:
             pace.take(principal.name)
         fields: dict[str, Any] = {} if in_query else await _body(request)
-        query = _query(request)
+        query = read_query(request)
         wanted = _wanted(query.pop("fields", ""), known)
         if in_query:
             fields.update(query)
@@ -160,16 +161,6 @@ def _only(result: bytes, names: list[str]) -> bytes:
 
 def _pick(item: Any, names: list[str]) -> Any:
     return {name: item[name] for name in names if name in item} if isinstance(item, dict) else item
-
-
-def _query(request: Request) -> dict[str, str]:
-    """The query; a name that comes twice is refused, as nobody can say which is meant."""
-    found: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
-        if name in found:
-            raise ApiError("bad_request", f"{name[:100]} is in the query twice")
-        found[name] = value
-    return found
 
 
 async def _body(request: Request) -> dict[str, Any]:

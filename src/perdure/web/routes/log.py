@@ -38,6 +38,7 @@ from perdure.storage.rocksdb.bulk import FilterSets
 from perdure.topic.matching import intersects
 from perdure.topic.names import validate_topic_filter
 from perdure.web.arrow import check_database, stream_rows
+from perdure.web.bodies import read_query
 from perdure.web.context import Context
 from perdure.web.problems import ApiError
 from perdure.web.routes.health import json_response
@@ -99,7 +100,7 @@ class LogHandlers:
 
     async def streams(self, request: Request) -> Response:
         """The learned structures of a generation, the newest by default."""
-        _check_names(request, _STREAM_PARAMETERS)
+        _parameters(request, _STREAM_PARAMETERS)
         number = _number(request, "generation", 0)
         own = _own_filters(request)
 
@@ -203,8 +204,7 @@ class LogHandlers:
 
     async def read_plainly(self, request: Request) -> Response:
         """The rows of a topic filter and a range of time: for ``curl`` and for notebooks."""
-        _check_names(request, _READ_PARAMETERS)
-        given = dict(request.query_params)
+        given = _parameters(request, _READ_PARAMETERS)
         columns = given.pop("columns", "topic,payload,client_id,offset,published_at,qos")
         now_us = SystemClock().now_us()
         options = parse_options({**given, "path": self._context.settings.data}, now_us)
@@ -280,23 +280,21 @@ def _page(request: Request, items: list[dict[str, Any]], key: str) -> Mapping[st
     return {"items": page, "next_cursor": following, "estimated_total": len(items)}
 
 
-def _check_names(request: Request, known: frozenset[str]) -> None:
-    """Each parameter of the query is known, and there once.
+def _parameters(request: Request, known: frozenset[str]) -> dict[str, str]:
+    """The query.
 
     Raises:
-        ApiError: it is not.
+        ApiError: a parameter is not known, or there twice.
     """
-    names = [name for name, _ in request.query_params.multi_items()]
-    unknown = set(names) - known
+    given = read_query(request)
+    unknown = given.keys() - known
     if unknown:
         raise ApiError(
             "bad_request",
             f"unknown parameter {min(unknown)[:100]!r}",
             hint=f"there are {', '.join(sorted(known))}",
         )
-    for name in known:
-        if names.count(name) > 1:
-            raise ApiError("bad_request", f"{name} is in the query twice")
+    return given
 
 
 def _number(request: Request, name: str, default: int) -> int:
