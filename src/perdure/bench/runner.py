@@ -68,6 +68,7 @@ class Run:
         return Stopwatch(
             self.meter,
             self.target.probe,
+            nodes=self.target.node_probes,
             has_acks=self.settings.qos > 0,
             warnings=self.warnings,
             progress=self._progress,

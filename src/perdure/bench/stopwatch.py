@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from perdure.bench.meter import Meter
@@ -37,6 +37,8 @@ class Stopwatch:
         has_acks: messages are acknowledged (QoS 1 and 2).
         warnings: where doubts about the figures go.
         progress: is told the rates.
+        nodes: look at the processes of a cluster, whose CPU stands in ``Phase.extra``
+            (``node1_cpu_us`` and so on), microseconds for each of what was done.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Stopwatch:
         meter: Meter,
         probe: ProcessProbe | None,
         *,
+        nodes: Sequence[ProcessProbe] = (),
         has_acks: bool = True,
         warnings: list[str],
         progress: Progress = silent,
@@ -59,6 +62,7 @@ class Stopwatch:
         self._series: list[tuple[float, float, float]] = []
         self._last = (0.0, self._acked, self._received)
         self._cpu = self._probe.cpu_s() if self._probe else 0.0
+        self._nodes = [(node, node.cpu_s()) for node in nodes]
         self._own_cpu = time.process_time()
         self._machine_cpu = machine_cpu_s()
         self._begun = time.monotonic()
@@ -131,6 +135,9 @@ class Stopwatch:
             others = machine_cpu_s() - self._machine_cpu - cpu - own
             phase.others_cpu_share = round(max(0.0, others) / elapsed, 3)
             phase.memory_bytes, phase.memory_peak_bytes = self._probe.memory_bytes()
+        for number, (node, before) in enumerate(self._nodes, 1):
+            used_us = (node.cpu_s() - before) * 1e6 / max(1, done)
+            phase.extra[f"node{number}_cpu_us"] = round(used_us, 2)
         self._warn(phase, fan_out)
         return phase
 

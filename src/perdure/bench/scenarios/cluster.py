@@ -44,13 +44,7 @@ def _flow(run: Run, name: str) -> Phase:
     ]
     run.connect(subscribers, f"{name}: connect subscribers")
     run.connect(publishers, f"{name}: connect publishers")
-    before = [probe.cpu_s() for probe in run.target.node_probes]
-    sent = run.meter.sent
     phase = run.flow(publishers, name)
-    sent = max(1, run.meter.sent - sent)
-    for number, probe in enumerate(run.target.node_probes):
-        used_us = (probe.cpu_s() - before[number]) * 1e6 / sent
-        phase.extra[f"node{number + 1}_cpu_us"] = round(used_us, 2)
     run.disconnect([*publishers, *subscribers])
     if settings.durable:
         run.discard(subscribers)

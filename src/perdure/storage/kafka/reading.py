@@ -15,8 +15,8 @@ turns the one that goes on is assigned the position that was reached, and what a
 brings is below it.
 
 Sketch, 170 records/s of 30 messages each: at once 143 wake-ups/s of the loop and 48 ms/s of CPU;
-in rhythm 36 wake-ups/s and 10 ms/s. At rest 4 pages/s: 4 * 0.75 instead of 40 * 0.75 ms/s, and
-4 answers of Kafka instead of 40, of 0.1 ms each in librdkafka's threads.
+in rhythm 36 wake-ups/s and 10 ms/s. At rest 2 pages/s: 2 * 0.75 instead of 40 * 0.75 ms/s, and
+2 answers of Kafka instead of 40, of 0.1 ms each in librdkafka's threads.
 """
 
 from __future__ import annotations
@@ -43,10 +43,13 @@ had nothing for a while, and a claim on a session, come so much later."""
 RHYTHM_BYTES: Final = 256 * 1024
 """What Kafka does not gather any further; less than a fetch of one partition may bring."""
 
-REST_MS: Final = 250
+REST_MS: Final = 500
 """How long Kafka gathers for a node that rests, milliseconds."""
 
-REST_S: Final = 0.25
+REST_BYTES: Final = 768 * 1024
+"""As ``RHYTHM_BYTES`` for a node that rests; its loop takes that in one turn of some 10 ms."""
+
+REST_S: Final = 0.5
 """How long what was read lies there at a node that rests, seconds."""
 
 LEADER_S: Final = 1.0
@@ -59,7 +62,7 @@ MANY_PER_S: Final = 80
 """Records from which the rhythm pays; below half of that it does not any more."""
 
 _WINDOW_S: Final = 0.5
-_REST_WINDOW_S: Final = 2.0
+_REST_WINDOW_S: Final = 4.0
 """Time for which records are counted; at rest they come some hundred at a time, or late."""
 _PARTITION: Final = 0
 
@@ -151,7 +154,8 @@ class Reading:
             messages.append(message)
         self._position = position
         self._window_count += len(messages)
-        self._much = size_bytes >= RHYTHM_BYTES
+        most_bytes = REST_BYTES if self.rests else RHYTHM_BYTES
+        self._much = size_bytes >= most_bytes or len(found) >= RECORDS_MAX
         return messages
 
     def known_end(self) -> int:
@@ -183,7 +187,10 @@ class Reading:
         self._reader.unassign()
         known = self._consumers.get(gathers_ms)
         if known is None:
-            gathers = {"fetch.wait.max.ms": gathers_ms, "fetch.min.bytes": RHYTHM_BYTES}
+            gathers = {
+                "fetch.wait.max.ms": gathers_ms,
+                "fetch.min.bytes": REST_BYTES if gathers_ms == REST_MS else RHYTHM_BYTES,
+            }
             known = Consumer({**self._settings.consumer(), **gathers, **self._callbacks})
             self._consumers[gathers_ms] = known
         self._reader = known

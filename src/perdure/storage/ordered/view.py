@@ -258,12 +258,13 @@ class View:
         verdict, ended = self.members.admit(record)
         notes: list[Note] = []
         page = self._page
-        received = self._received(record, page)
-        if received is not None:
+        received = self._received(record, page) if record.batch else None
+        if not record.batch:
+            page = self._opened()
+        elif received is not None:
             offset = self.local.offsets.take(received.count, now_us) if received.count else 0
             self._place(record, offset + received.count, notes)
-            if page is None:
-                page = self._page = _Page()
+            page = self._opened()
             page.take(received, offset)
         else:
             batch = self._batch(record, None, now_us, notes)
@@ -275,8 +276,7 @@ class View:
                 done.append(Applied(record, verdict, batch, ended))
                 return
             silence(batch, self.local)
-            if page is None:
-                page = self._page = _Page()
+            page = self._opened()
             page.decode()
             page.add(batch)
         for key, value in notes:
@@ -286,6 +286,12 @@ class View:
         page.entry, page.record, page.now_us = entry, record, now_us
         if page.size >= PAGE_MAX:
             done += self.flush()
+
+    def _opened(self) -> _Page:
+        """The page that takes what comes next."""
+        if self._page is None:
+            self._page = _Page()
+        return self._page
 
     def _received(self, record: Record, page: _Page | None) -> Received | None:
         """What a record brings for the next place of a page, if none of it has to be decoded: its
@@ -330,10 +336,11 @@ class View:
         self.local.apply(page.batch, notes)
         offsets.last = given
         self.position = entry.position + 1
-        return [Applied(record, Verdict.ADMITTED, page.batch, [])]
+        batch = None if page.batch.is_empty() else page.batch
+        return [Applied(record, Verdict.ADMITTED, batch, [])]
 
     def _is_plain_next(self, record: Record) -> bool:
-        """Whether a record completes a batch and does nothing else, and is the next of a member."""
+        """Whether a record is a batch, or nothing but a sign of life, and the next of a member."""
         member = self.members.get(record.node)
         return (
             member is not None
@@ -341,7 +348,7 @@ class View:
             and record.number == member.number + 1
             and not record.acts
             and not record.more
-            and len(record.batch) > 0
+            and (len(record.batch) > 0 or not self._parts.get(record.node))
         )
 
     def apply(self, entry: LogRecord, record: Record, own: Batch | None = None) -> Applied:

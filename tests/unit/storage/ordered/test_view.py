@@ -187,6 +187,8 @@ def test_what_comes_together_is_one_write() -> None:
     log = Log()
     for number in range(30):
         log.submit(NODES[number % 2], log.said(CLIENTS[number % 3], 4))
+        if not number % 10:
+            log.submit(NODES[1])  # it lives
     store = StrainedDatabase()
     view = View(store)
     gathered(view, log.entries[: log.begun])
@@ -197,6 +199,20 @@ def test_what_comes_together_is_one_write() -> None:
     assert len(told([page])) == 30
     spoken = [each.client_id for each in page.batch.operations if isinstance(each, Speak)]
     assert sorted(spoken) == sorted(CLIENTS), "each says once for whom it speaks"
+
+
+def test_signs_of_life_are_no_batch() -> None:
+    log = Log()
+    for node in NODES * 2:
+        log.submit(node)
+    store = StrainedDatabase()
+    view = View(store)
+    gathered(view, log.entries[: log.begun])
+    store.writes_left = 1
+    (page,) = gathered(view, log.entries[log.begun :])
+    assert page.batch is None
+    assert view.position == len(log.entries)
+    assert View(store).position == view.position
 
 
 def test_a_page_ends_before_what_looks_at_it_and_when_it_is_large() -> None:
