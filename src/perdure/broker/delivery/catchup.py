@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from perdure.broker.delivery.live_session import GROUP_RUN_MAX
 from perdure.broker.delivery.pending import rows_of
 from perdure.errors import StorageError
 from perdure.model import InboxEntry
@@ -30,9 +31,6 @@ TURN_US: Final = 4_000
 
 PAGE_MAX: Final = 1_024
 """Messages of one page at most, for a client that takes so many at once: some 2 ms."""
-
-GROUP_RUN_MAX: Final = 64
-"""Entries of a group that are forgotten together, once the client has acknowledged all of them."""
 
 
 @final

@@ -12,7 +12,7 @@ lagging session has been given everything.
 
 from __future__ import annotations
 
-from typing import Protocol, final
+from typing import Final, Protocol, final
 
 from perdure.broker.auth.authorize import Identity
 from perdure.broker.core import BrokerCore
@@ -27,6 +27,12 @@ from perdure.mqtt.packets import PUBREL
 from perdure.session.inbound import Inbound
 from perdure.session.inflight import RELEASED, Delivery
 from perdure.session.outbound import Outbound
+
+GROUP_RUN_MAX: Final = 64
+"""Entries of a group that are forgotten together, once the client has acknowledged all of them."""
+
+_NO_ENTRIES: Final[list[InboxEntry]] = []
+"""Of every session that no group has given anything; never written to."""
 
 
 class CatchUpTasks(Protocol):
@@ -100,6 +106,7 @@ class LiveSession(HeldSession):
     """One connected session."""
 
     __slots__ = (
+        "_joined_run",
         "_parts",
         "catching_up",
         "drop_note",
@@ -139,7 +146,9 @@ class LiveSession(HeldSession):
         given in one step."""
         self.group_runs: list[list[InboxEntry]] = []
         """Those that are dispatched, as they were given, until the cursor has passed all of a run;
-        by offset."""
+        by offset. Small ones of a durable session are joined."""
+        self._joined_run: list[InboxEntry] = _NO_ENTRIES
+        """The last one that nobody else has."""
         self.to_drop: int = 0
         """Oldest unsent messages still to be dropped by a limit."""
         self.drop_note: int = 0
@@ -271,8 +280,7 @@ class LiveSession(HeldSession):
         if entry.offset > self.inbox_until:
             self.inbox_until = entry.offset
         if entry.group_key:
-            given = self.given.pop(id(entry), None)
-            self.group_runs.append([entry] if given is None else given)
+            self._hold(self.given.pop(id(entry), None) or [entry])
         if entry.again and entry.qos == 1:
             # An entry has an offset of its own; one of QoS 2 is sent once it is safe.
             self.outbound.maybe_sent_offset = entry.offset
@@ -294,13 +302,26 @@ class LiveSession(HeldSession):
         if self.has_waiters:
             self.pump()
 
+    def _hold(self, entries: list[InboxEntry]) -> None:
+        """Keep what a group gave until it is settled."""
+        runs = self.group_runs
+        if self.durable and len(entries) < GROUP_RUN_MAX:
+            # Each is a row, so nobody has to find them as they were given; where they come one by
+            # one a list for each would be as large as the entry.
+            run = self._joined_run
+            if runs and runs[-1] is run and len(run) + len(entries) <= GROUP_RUN_MAX:
+                run += entries
+                return
+            entries = self._joined_run = entries.copy()
+        runs.append(entries)
+
     def deliver_entries(self, entries: list[InboxEntry]) -> None:
         """See ``Subscriber``; a group gave them."""
         count = len(entries)
         self.inbox_queued -= count
         self.inbox_until = max(self.inbox_until, entries[count - 1].offset)
         self.given.pop(id(entries), None)
-        self.group_runs.append(entries)
+        self._hold(entries)
         outbound = self.outbound
         if outbound.maybe_sent_offset:
             for entry in entries:

@@ -148,3 +148,28 @@ def test_everybody_gets_a_share_and_nothing_is_lost(steps: list[Step]) -> None:
             ids = [message.packet_id for message in member.messages]
             assert ids == list(range(1, len(ids) + 1))
     scene.sim.stop()
+
+
+def test_what_a_durable_member_is_given_one_by_one_is_kept_in_few_lists() -> None:
+    sim = make_sim()
+    publisher = connect_publisher(sim)
+    member = Client(sim, "member", acks=False)
+    member.connect(expiry_s=10_000, receive_maximum=500)
+    member.subscribe(NAME, qos=1)
+    for _ in range(100):
+        publisher.deliver("t/a")
+    session = sim.live.services.registry.live["member"]
+    assert [len(run) for run in session.group_runs] == [64, 36]
+    for message in member.messages[:64]:
+        member.send(Ack(PUBACK, message.packet_id))
+    sim.run_for(1_000)
+    assert [len(run) for run in session.group_runs] == [36]
+    publisher.deliver("t/a")
+    assert [len(run) for run in session.group_runs] == [37]
+    # What is left is another member's when this one goes.
+    other = Client(sim, "other")
+    other.connect(expiry_s=10_000, receive_maximum=500)
+    other.subscribe(NAME, qos=1)
+    member.cut()
+    sim.run_for(1_000_000)
+    assert len(other.messages) == 37
