@@ -280,7 +280,7 @@ class LiveSession(HeldSession):
         if entry.offset > self.inbox_until:
             self.inbox_until = entry.offset
         if entry.group_key:
-            self._hold(self.given.pop(id(entry), None) or [entry])
+            self._hold(self.given.pop(id(entry), [entry]))
         if entry.again and entry.qos == 1:
             # An entry has an offset of its own; one of QoS 2 is sent once it is safe.
             self.outbound.maybe_sent_offset = entry.offset
