@@ -93,9 +93,7 @@ def _cut_generation(engine: Engine, generation: Generation, at: int) -> int:
             kept = split_row(unpack_data(key)[1], value, 0, at)
             count += count_in(value) - len(kept)
             operations += (data, key, None)
-            index = layout.index_rows(key)
-            for place in range(0, len(index), 3):
-                operations += (index[place], index[place + 1], None)
+            operations += layout.cut_index(key, at)
             for offset, message in kept:
                 # Messages of a bundle that stay have rows of their own.
                 row = key[:8] + pack_offset(offset) + key[DATA_HEAD:]

@@ -37,7 +37,7 @@ from perdure.storage.rocksdb.layout import Layout, table_generation, table_names
 from perdure.storage.rocksdb.layout_bitmask import LAYOUT as BITMASK
 from perdure.storage.rocksdb.layout_bitmask import BitmaskLayout
 from perdure.storage.rocksdb.layout_v1 import LAYOUT as SKIP_SCAN
-from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
+from perdure.storage.rocksdb.layout_v1 import SINGLES_LAYOUT, SkipScanLayout
 from perdure.storage.rows import Rows
 from perdure.topic.proposal import Structure
 
@@ -210,8 +210,10 @@ class Generations:
         engine, number = self._engine(), header.generation
         if not set(table_names(number)) <= engine.tables:
             raise StorageCorrupt(f"the tables of generation {number} are missing")
-        if header.layout == SKIP_SCAN:
-            layout: Layout = SkipScanLayout.load(self._engine, number, header.thresholds)
+        if header.layout in (SKIP_SCAN, SINGLES_LAYOUT):
+            layout: Layout = SkipScanLayout.load(
+                self._engine, number, header.thresholds, layout=header.layout
+            )
         elif header.layout == BITMASK:
             layout = BitmaskLayout(self._engine, number)
         else:
@@ -237,8 +239,10 @@ class Generations:
         if header.layout == BITMASK:
             return BitmaskLayout(self._engine, header.generation)
         if isinstance(previous, SkipScanLayout):
-            return previous.successor(header.generation)
-        return SkipScanLayout.new(self._engine, header.generation, header.thresholds)
+            return previous.successor(header.generation, layout=header.layout)
+        return SkipScanLayout.new(
+            self._engine, header.generation, header.thresholds, layout=header.layout
+        )
 
     def _make_tables(self, number: int) -> None:
         engine = self._engine()

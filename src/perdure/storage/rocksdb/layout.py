@@ -1,7 +1,7 @@
 """What a layout of the log is: how one generation's messages become keys, and keys messages.
 
-A layout never changes in place. A new one is a new module with a new number, chosen by the header
-of each generation, so that what was written stays readable.
+A layout never changes in place. A new one has a new number, and mostly a module of its own; the
+header of each generation says which it is, so that what was written stays readable.
 
 Invariant of every layout: ``scan`` gives each recorded message that matches once, in offset
 order, whatever was learned before or after it.

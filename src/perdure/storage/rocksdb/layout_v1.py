@@ -1,10 +1,16 @@
-"""Layout 1, skip-scan: learned streams, and one index entry for each level that varies.
+"""Layouts 1 and 4, skip-scan: learned streams, and index entries for the levels that vary.
 
 ``devices/42/temperature`` resolves to the stream ``devices/+/temperature`` and the varying token
 ``42`` (``topic.structure``). Integers are big-endian::
 
     g00000001.data     stream (8) | offset (8) | varying tokens joined by "/"   -> message
-    g00000001.index    stream (8) | level (1) | hash (8) | offset (8)           -> (empty)
+    g00000001.index    stream (8) | level (1) | hash (8) | last offset (8)
+                                                                -> other offsets (8 each)
+
+An index entry stands for a run: rows of one write that have the token. Its key has the offset of the
+last of them, its value those of the others, ascending; at most ``RUN_OFFSETS_MAX`` in all, and at
+most ``RUN_SPAN`` between the first and the last. In layout 1 each row has an entry of its own, with
+an empty value: a run of one is the same in both. A generation goes on as it began.
 
 ``level`` counts the varying levels of the stream from 0; ``hash`` is BLAKE2b of the token. A
 filter takes the streams that may match it. Where it fixes no varying level, the stream is read as
@@ -18,13 +24,20 @@ that of the last of them.
 The reader is in ``layout_v1_scan``. The topic structure is kept in the default table, and what
 is new of it is written with the batch that needs it.
 
-Invariants: a message is in one data row, which has one index row per varying token; its topic is
-the stream's pattern with the tokens put in.
+Invariants: a message is in one data row, which is in one index entry per varying token; its topic
+is the stream's pattern with the tokens put in. Of the runs of a token none begins before the one
+before it has ended, so the order of their keys is the order of all their offsets. It holds because
+no write has offsets from between those of another: a batch takes its offsets in one go where it
+enters the log (``give_offsets``, ``batch_codec.decode``) and is written before another takes some;
+a page of a cluster's log (``ordered.view``) gathers batches that follow each other, and is written
+before one that is not in it. What puts entries between others makes single ones of them
+(``mended_index``, ``cut_index``).
 """
 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, final
 from weakref import WeakKeyDictionary
@@ -43,14 +56,20 @@ from perdure.storage.rocksdb.layout_v1_scan import (
     INDEXED_LEVELS,
     MARK,
     PICKED_CONSTRAINTS_MAX,
+    RUN_OFFSETS_MAX,
+    RUN_SPAN,
     Constraints,
     Plan,
     Scanner,
+    end_of,
     index_prefix,
+    overlapping,
     pack_offset,
+    run_of,
     token_hash,
     tokens_of,
     unpack_data,
+    unpack_offset,
 )
 from perdure.storage.rows import Rows, rows_of
 from perdure.topic.any_filter import FEW
@@ -60,7 +79,10 @@ from perdure.topic.recurring import Recurring
 from perdure.topic.structure import StructureTrie
 from perdure.topic.structure_nodes import StreamMatch
 
-LAYOUT: Final = 1
+LAYOUT: Final = 4
+
+SINGLES_LAYOUT: Final = 1
+"""Of generations that an earlier release has begun: each row has index entries of its own."""
 
 _TOPICS_MAX: Final = 65_536
 """Topics whose keys are kept ready, and topics kept rebuilt, count each."""
@@ -75,12 +97,13 @@ _FILTERS_MAX: Final = 4_096
 
 @final
 class SkipScanLayout:
-    """One generation in layout 1.
+    """One generation in layout 1 or 4.
 
     Args:
         engine: gives the open engine (it is another one after a recovery).
         generation: whose tables these are.
         trie: the generation's topic structure.
+        layout: ``LAYOUT`` or ``SINGLES_LAYOUT``: how its index is written.
         scanner: reads its rows.
     """
 
@@ -90,9 +113,11 @@ class SkipScanLayout:
         generation: int,
         trie: StructureTrie,
         *,
+        layout: int = LAYOUT,
         scanner: Scanner | None = None,
     ) -> None:
         self._engine = engine
+        self._run_max: int = RUN_OFFSETS_MAX if layout == LAYOUT else 1
         self._generation = generation
         self._trie = trie
         self._data, self._index = table_names(generation)
@@ -110,21 +135,28 @@ class SkipScanLayout:
         engine: Callable[[], Engine],
         generation: int,
         thresholds: tuple[int, ...],
+        *,
+        layout: int = LAYOUT,
     ) -> SkipScanLayout:
         """The generation as it is on disk."""
         prefix = keys.generation_nodes(generation)
         rows = engine().items(META, prefix, prefix_end(prefix))
         records = [decode_record(value) for _, value in rows]
         trie = StructureTrie.load(records, thresholds=thresholds, nodes_max=NODES_MAX)
-        return cls(engine, generation, trie)
+        return cls(engine, generation, trie, layout=layout)
 
     @classmethod
     def new(
-        cls, engine: Callable[[], Engine], generation: int, thresholds: tuple[int, ...]
+        cls,
+        engine: Callable[[], Engine],
+        generation: int,
+        thresholds: tuple[int, ...],
+        *,
+        layout: int = LAYOUT,
     ) -> SkipScanLayout:
         """A generation that has learned nothing yet."""
         trie = StructureTrie(thresholds=thresholds, nodes_max=NODES_MAX)
-        return cls(engine, generation, trie)
+        return cls(engine, generation, trie, layout=layout)
 
     def seed(self, patterns: tuple[str, ...]) -> None:
         """Begin with levels that are known to vary; only before the first message."""
@@ -150,9 +182,9 @@ class SkipScanLayout:
 
     def append_rows(self, operations: Operations, rows: Rows) -> Rows:
         known = self._keys
-        data, index = self._data, self._index
+        data = self._data
         offsets = rows.packed_offsets()
-        entries: list[bytes] = []
+        runs: dict[bytes, list[bytes]] = {}
         start = 0
         for topic, value in zip(rows.topics, rows.values):  # noqa: B905 - compiled to a bare loop
             found = known.get(topic)
@@ -164,15 +196,47 @@ class SkipScanLayout:
             operations.append(data)
             operations.append(stream + at + varying)
             operations.append(value)
-            entries += [prefix + at for prefix in prefixes]
-        # Those of a token lie together: RocksDB begins to look where it has put the last one, which
-        # is a fifth of what a write of two rows costs.
-        entries.sort()
-        for entry in entries:
-            operations.append(index)
-            operations.append(entry)
-            operations.append(b"")
+            for prefix in prefixes:
+                run = runs.get(prefix)
+                if run is None:
+                    runs[prefix] = [at]
+                else:
+                    run.append(at)
+        if runs:
+            self._stage_runs(operations, runs, rows.offsets[-1] - rows.offsets[0] <= RUN_SPAN)
         return rows
+
+    def _stage_runs(
+        self, operations: Operations, runs: dict[bytes, list[bytes]], is_short: bool
+    ) -> None:
+        """Add index entries.
+
+        Args:
+            operations: get them.
+            runs: the offsets of rows, packed and ascending, by what their entries begin with.
+            is_short: no two of the offsets are too far apart for one entry.
+        """
+        index, run_max = self._index, self._run_max
+        # By token: RocksDB begins to look where it has put the last one, which is a fifth of what a
+        # write of two rows costs.
+        for prefix in sorted(runs):
+            run = runs[prefix]
+            count = len(run)
+            if count == 1:
+                operations.append(index)
+                operations.append(prefix + run[0])
+                operations.append(b"")
+                continue
+            start = 0
+            while start < count:
+                stop = min(start + run_max, count)
+                if not is_short:
+                    end = pack_offset(unpack_offset(run[start])[0] + RUN_SPAN)
+                    stop = bisect_right(run, end, start, stop)
+                operations.append(index)
+                operations.append(prefix + run[stop - 1])
+                operations.append(b"".join(run[start : stop - 1]))
+                start = stop
 
     def _learn(self, topic: str) -> tuple[bytes, bytes, tuple[bytes, ...]]:
         resolved = self._trie.resolve(topic)
@@ -332,13 +396,14 @@ class SkipScanLayout:
             len(each) == varying for each in constraints
         )
 
-    def successor(self, generation: int) -> SkipScanLayout:
+    def successor(self, generation: int, *, layout: int = LAYOUT) -> SkipScanLayout:
         """The layout of the next generation, which begins with what this one has learned."""
-        return SkipScanLayout(self._engine, generation, self._trie.inherit())
+        return SkipScanLayout(self._engine, generation, self._trie.inherit(), layout=layout)
 
     def check(self, *, since_offset: int, until_offset: int) -> Iterator[Finding | int]:
         messages = 0
         engine = self._engine()
+        runs: dict[bytes, tuple[int, ...]] = {}
         for key, value in engine.items(self._data, b"", pack_offset(2**64 - 1)):
             try:
                 topic, offset = self.topic(key), unpack_data(key)[1]
@@ -356,11 +421,37 @@ class SkipScanLayout:
                 yield Finding(self._data, key.hex(), f"{topic!r} belongs to another stream")
                 continue
             for prefix in expected[2]:
-                if engine.get(self._index, prefix + at) is None:
+                run = runs.get(prefix)
+                if run is None or not run[0] <= offset <= run[-1]:
+                    run = self._run_at(engine, prefix, offset)
+                    if len(runs) >= _TOPICS_MAX:
+                        runs.clear()
+                    runs[prefix] = run
+                if offset not in run:
                     yield Finding(self._data, key.hex(), "a varying level has no index entry")
-        for key in engine.keys(self._index, b"", pack_offset(2**64 - 1)):
-            yield from self._check_index(engine, key)
+        before, last = b"", -1
+        for key, value in engine.items(self._index, b"", pack_offset(2**64 - 1)):
+            try:
+                run = run_of(key, value)
+                if key[:INDEX_OFFSET_AT] == before and run[0] <= last:
+                    raise overlapping(key)
+            except StorageCorrupt as error:
+                yield Finding(self._index, key.hex(), str(error))
+                continue
+            before, last = key[:INDEX_OFFSET_AT], run[-1]
+            yield from self._check_index(engine, key, run)
         yield messages
+
+    def _run_at(self, engine: Engine, prefix: bytes, offset: int) -> tuple[int, ...]:
+        """The run of the first index entry of a token at or behind an offset, as far as one that
+        holds it can be; none of it, but a number that is no offset, where it is damaged."""
+        first, end = prefix + pack_offset(offset), end_of(prefix, offset + RUN_SPAN)
+        for key, value in engine.items(self._index, first, end):
+            try:
+                return run_of(key, value)
+            except StorageCorrupt:
+                break
+        return (-1,)
 
     def index_rows(self, key: bytes) -> Operations:
         """The index entries of the row with a data key, as operations."""
@@ -370,14 +461,56 @@ class SkipScanLayout:
             operations += (self._index, prefix + at, b"")
         return operations
 
-    def _check_index(self, engine: Engine, key: bytes) -> Iterator[Finding]:
-        head = key[:8] + key[INDEX_OFFSET_AT:]
-        row = (
-            next(engine.keys(self._data, head, prefix_end(head)), None) if len(key) == 25 else None
-        )
-        if row is None:
-            yield Finding(self._index, key.hex(), "an index entry has no message")
-            return
-        tokens, level = tokens_of(row), key[8]
-        if level >= len(tokens) or token_hash(tokens[level]) != key[9:INDEX_OFFSET_AT]:
-            yield Finding(self._index, key.hex(), "an index entry belongs to another token")
+    def mended_index(self, key: bytes) -> Operations:
+        """Operations that put the row with a data key, which is not in the index, there.
+
+        An entry whose run it lies in becomes single ones: as often as it is done, for whichever rows
+        between those of the run, the result is the same. One that is damaged stays: who deletes it
+        does so on its own account.
+        """
+        engine, offset = self._engine(), unpack_data(key)[1]
+        operations: Operations = []
+        for prefix in self._learn(self.topic(key))[2]:
+            run = self._run_at(engine, prefix, offset)
+            if offset in run:
+                continue
+            entry = prefix + pack_offset(offset)
+            if engine.get(self._index, entry) is None:
+                operations += (self._index, entry, b"")
+            if run[0] < offset < run[-1]:
+                for each in run:
+                    operations += (self._index, prefix + pack_offset(each), b"")
+        return operations
+
+    def cut_index(self, key: bytes, at: int) -> Operations:
+        """Operations that delete the index entries found at the row with a data key, which is
+        behind the offset ``at``; rows up to there that they stand for too get single ones.
+
+        Raises:
+            StorageCorrupt: such an entry is damaged.
+        """
+        engine, offset = self._engine(), unpack_data(key)[1]
+        operations: Operations = []
+        for prefix in self._learn(self.topic(key))[2]:
+            entry = prefix + pack_offset(offset)
+            value = engine.get(self._index, entry)
+            operations += (self._index, entry, None)
+            if value:
+                for each in run_of(entry, value):
+                    if each <= at:
+                        operations += (self._index, prefix + pack_offset(each), b"")
+        return operations
+
+    def _check_index(self, engine: Engine, key: bytes, run: tuple[int, ...]) -> Iterator[Finding]:
+        """What is wrong with the rows of an index entry: of the first one where something is."""
+        level = key[8]
+        for offset in run:
+            head = key[:8] + pack_offset(offset)
+            row = next(engine.keys(self._data, head, prefix_end(head)), None)
+            if row is None:
+                yield Finding(self._index, key.hex(), "an index entry has no message")
+                return
+            tokens = tokens_of(row)
+            if level >= len(tokens) or token_hash(tokens[level]) != key[9:INDEX_OFFSET_AT]:
+                yield Finding(self._index, key.hex(), "an index entry belongs to another token")
+                return

@@ -7,7 +7,9 @@ Many streams are read in windows of time through one iterator, because each open
 memory; a window that turns out too full is cut, and one that is empty is followed by the first
 offset that any stream has after it.
 
-A row stands where its key says: at the last of its messages.
+A row stands where its key says: at the last of its messages. An index entry stands for a run of
+rows and is found at the last of them, so whoever reads up to an offset looks ``RUN_SPAN`` further.
+An entry of layout 1 is a run of one.
 
 A read that looks at much in vain ends with a mark: all that fulfils the plan up to its offset has
 come. It is behind the rows of that offset, which is the end of a row.
@@ -18,6 +20,7 @@ Invariant: rows come by offset, and each that fulfils the plan comes at least on
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from heapq import merge
@@ -48,6 +51,13 @@ INDEXED_LEVELS: Final = 16
 hundreds of levels would else write as many; who asks for one of the others finds its rows by the
 first ones, or by looking at all of the stream."""
 
+RUN_OFFSETS_MAX: Final = 256
+"""Rows that an index entry stands for: one that wants a single one decodes all."""
+
+RUN_SPAN: Final = 1 << 22
+"""Between the first and the last offset of a run, about four seconds: so much further than it wants
+a reader looks into the index."""
+
 _GET_ROWS_MIN: Final = 16
 _GET_ROWS_MAX: Final = 256
 """Rows that are got at once: few at first, since a reader may stop early."""
@@ -57,10 +67,13 @@ _WINDOW_STEP: Final = 8
 
 DATA_HEAD: Final = 16
 INDEX_OFFSET_AT: Final = 17
+INDEX_KEY_BYTES: Final = 25
 
 pack_offset: Final = struct.Struct(">Q").pack
 unpack_data: Final = struct.Struct(">QQ").unpack_from
-_unpack_offset: Final = struct.Struct(">Q").unpack_from
+unpack_offset: Final = struct.Struct(">Q").unpack_from
+_unpack_run: Final = [struct.Struct(f">{count}Q").unpack for count in range(RUN_OFFSETS_MAX)]
+"""For each count of offsets in a value."""
 
 Row: TypeAlias = tuple[int, bytes, bytes]
 """Offset, data key, data value."""
@@ -89,6 +102,31 @@ def index_prefix(stream: bytes, level: int, token: str) -> bytes:
         token: that is there.
     """
     return b"%b%c%b" % (stream, level, token_hash(token))
+
+
+def run_of(key: bytes, value: bytes) -> tuple[int, ...]:
+    """The offsets of the rows that an index entry stands for, ascending.
+
+    Raises:
+        StorageCorrupt: it is none that ``append_rows`` could have written.
+    """
+    count = len(value) // 8
+    if len(key) != INDEX_KEY_BYTES or len(value) % 8 or count >= RUN_OFFSETS_MAX:
+        raise StorageCorrupt(f"index entry {key.hex()} has a wrong length")
+    run: tuple[int, ...] = _unpack_run[count](value) + unpack_offset(key, INDEX_OFFSET_AT)
+    before = -1
+    for offset in run:
+        if offset <= before:
+            raise StorageCorrupt(f"the offsets of index entry {key.hex()} do not ascend")
+        before = offset
+    if before - run[0] > RUN_SPAN:
+        raise StorageCorrupt(f"the offsets of index entry {key.hex()} are too far apart")
+    return run
+
+
+def overlapping(key: bytes) -> StorageCorrupt:
+    """The error of an index entry whose run begins within the one before it."""
+    return StorageCorrupt(f"index entry {key.hex()} begins within the one before it")
 
 
 def tokens_of(key: bytes) -> list[str]:
@@ -181,9 +219,7 @@ class Scanner:
             keys = islice(self._engine().keys(self._data, first, end), limit)
             return [unpack_data(key)[1] for key in keys]
         prefix = index_prefix(head, *constraints[0])
-        first, end = prefix + pack_offset(after + 1), end_of(prefix, until)
-        found = islice(self._engine().keys(self._index, first, end), limit)
-        return [_unpack_offset(key, INDEX_OFFSET_AT)[0] for key in found]
+        return list(islice(self._of_token(prefix, after, until), limit))
 
     def picked(
         self, stream: int, constraints: set[Constraints], after: int, until: int, limit: int
@@ -200,15 +236,10 @@ class Scanner:
             varying = "/".join([token for _, token in each]).encode()
             if len(each) > 1:
                 offsets = self._offsets(head, each, after, until)
-                found += [head + pack_offset(offset) + varying for offset in offsets]
             else:
                 # One iterator for all of them: each would cost as much as ten rows.
-                prefix = index_prefix(head, *each[0])
-                end = end_of(prefix, until)
-                key = seeker.seek(prefix + pack_offset(after + 1))
-                while key is not None and key < end:
-                    found.append(head + key[INDEX_OFFSET_AT:] + varying)
-                    key = seeker.next()
+                offsets = offsets_of(seeker, index_prefix(head, *each[0]), after, until)
+            found += [head + pack_offset(offset) + varying for offset in offsets]
             if len(found) > limit:
                 return None
         found.sort()
@@ -354,7 +385,7 @@ class Scanner:
     ) -> Iterator[Row]:
         """Rows at offsets whose tokens are all known, many at a time: a half of a seek's cost."""
         varying = "/".join([token for _, token in constraints]).encode()
-        stream: int = _unpack_offset(head)[0]
+        stream: int = unpack_offset(head)[0]
         rows_max = _GET_ROWS_MIN
         mark = 0
         while not mark:
@@ -390,15 +421,24 @@ class Scanner:
             if level < INDEXED_LEVELS
         ]
         if len(prefixes) == 1:
-            prefix = prefixes[0]
-            first, end = prefix + pack_offset(after + 1), end_of(prefix, until)
-            for key in self._engine().keys(self._index, first, end):
-                yield _unpack_offset(key, INDEX_OFFSET_AT)[0]
-            return
+            return self._of_token(prefixes[0], after, until)
+        return self._of_tokens(prefixes, after, until, effort)
+
+    def _of_token(self, prefix: bytes, after: int, until: int) -> Iterator[int]:
+        """The offsets of a token in ``(after, until]``."""
+        seeker = self._engine().seeker(self._index, end_of(prefix, until + RUN_SPAN))
+        return offsets_of(seeker, prefix, after, until)
+
+    def _of_tokens(
+        self, prefixes: list[bytes], after: int, until: int, effort: Effort | None
+    ) -> Iterator[int]:
+        """``_offsets`` of several tokens."""
         seekers = [
-            (prefix, self._engine().seeker(self._index, end_of(prefix, until)))
+            self._engine().seeker(self._index, end_of(prefix, until + RUN_SPAN))
             for prefix in prefixes
         ]
+        # What each seeker stands on: a leap within it is no seek.
+        runs: list[tuple[int, ...]] = [(-1,) for _ in prefixes]
         offset, agreed, turn = after + 1, 0, 0
         passed, tried = after, 0
         while True:
@@ -407,11 +447,19 @@ class Scanner:
                 yield ~passed
                 return
             tried += 1
-            prefix, seeker = seekers[turn]
-            found = seeker.seek(prefix + pack_offset(offset))
-            if found is None:
+            run = runs[turn]
+            before = run[-1]
+            if before < offset:
+                seeker = seekers[turn]
+                found = seeker.seek(prefixes[turn] + pack_offset(offset))
+                if found is None:
+                    return
+                run = runs[turn] = run_of(found, seeker.value())
+                if run[0] <= before:
+                    raise overlapping(found)
+            at = run[bisect_left(run, offset)]
+            if at > until:
                 return
-            at: int = _unpack_offset(found, INDEX_OFFSET_AT)[0]
             if at == offset:
                 agreed += 1
             else:
@@ -424,3 +472,34 @@ class Scanner:
                 passed = offset
                 offset, agreed = offset + 1, 0
             turn = (turn + 1) % len(seekers)
+
+
+def offsets_of(seeker: Seeker, prefix: bytes, after: int, until: int) -> Iterator[int]:
+    """The offsets in ``(after, until]`` of a token's index entries.
+
+    Args:
+        seeker: over the index, up to ``RUN_SPAN`` behind ``until`` at least.
+        prefix: of the entries.
+        after, until: offsets.
+    """
+    end = end_of(prefix, until + RUN_SPAN)
+    before = -1
+    key = seeker.seek(prefix + pack_offset(after + 1))
+    while key is not None and key < end:
+        value = seeker.value()
+        if value:
+            run = run_of(key, value)
+            if run[0] <= before:
+                raise overlapping(key)
+            for offset in run:
+                if offset > until:
+                    return
+                if offset > after:
+                    yield offset
+            before = run[-1]
+        else:
+            before = unpack_offset(key, INDEX_OFFSET_AT)[0]
+            if before > until:
+                return
+            yield before
+        key = seeker.next()

@@ -71,7 +71,7 @@ def _made(
         for generation in generations:
             layout = generation.layout
             if table in layout.tables and isinstance(layout, SkipScanLayout):
-                return layout.index_rows(key)
+                return layout.mended_index(key)
     if problem == "its deadline is not in the index":
         record = decode_session(value)
         return [STATE, keys.deadline(record.deadline_us, record.client_id), b""]
