@@ -435,11 +435,12 @@ class SkipScanLayout:
                 run = run_of(key, value)
                 if key[:INDEX_OFFSET_AT] == before and run[0] <= last:
                     raise overlapping(key)
+                before, last = key[:INDEX_OFFSET_AT], run[-1]
+                problem = self._run_problem(engine, key, run)
             except StorageCorrupt as error:
-                yield Finding(self._index, key.hex(), str(error))
-                continue
-            before, last = key[:INDEX_OFFSET_AT], run[-1]
-            yield from self._check_index(engine, key, run)
+                problem = str(error)
+            if problem:
+                yield Finding(self._index, key.hex(), problem)
         yield messages
 
     def _run_at(self, engine: Engine, prefix: bytes, offset: int) -> tuple[int, ...]:
@@ -501,16 +502,15 @@ class SkipScanLayout:
                         operations += (self._index, prefix + pack_offset(each), b"")
         return operations
 
-    def _check_index(self, engine: Engine, key: bytes, run: tuple[int, ...]) -> Iterator[Finding]:
-        """What is wrong with the rows of an index entry: of the first one where something is."""
+    def _run_problem(self, engine: Engine, key: bytes, run: tuple[int, ...]) -> str:
+        """What is wrong with the rows that an index entry stands for; empty = nothing."""
         level = key[8]
         for offset in run:
             head = key[:8] + pack_offset(offset)
             row = next(engine.keys(self._data, head, prefix_end(head)), None)
             if row is None:
-                yield Finding(self._index, key.hex(), "an index entry has no message")
-                return
+                return "an index entry has no message"
             tokens = tokens_of(row)
             if level >= len(tokens) or token_hash(tokens[level]) != key[9:INDEX_OFFSET_AT]:
-                yield Finding(self._index, key.hex(), "an index entry belongs to another token")
-                return
+                return "an index entry belongs to another token"
+        return ""

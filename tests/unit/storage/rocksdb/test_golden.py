@@ -27,14 +27,25 @@ from perdure.model import (
 )
 from perdure.storage.batch import Batch
 from perdure.storage.codec import encode_record
-from perdure.storage.rocksdb import RocksDatabase, keys
+from perdure.storage.rocksdb import RocksDatabase, keys, layout_v1, store
 from perdure.storage.rocksdb.engine import META, STATE, Engine
 from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.opening import FORMAT, DatabaseFormat
 from tests.contract.values import NOW_US, append_all, message, read_all, record
+from tests.support.earlier_layout import earlier_layout
 
 GOLDEN = Path(__file__).parents[3] / "golden"
-LAYOUTS: tuple[Literal["skipscan", "bitmask"], ...] = ("skipscan", "bitmask")
+Kind = Literal["skipscan", "bitmask", "runs"]
+"""Layouts 1, 2 and 4."""
+KINDS: tuple[Kind, ...] = ("skipscan", "bitmask", "runs")
+NUMBERS = {"skipscan": layout_v1.SINGLES_LAYOUT, "bitmask": 2, "runs": layout_v1.LAYOUT}
+WRITTEN = [
+    (kind, version)
+    for kind in KINDS
+    for version in range(1, FORMAT + 1)
+    if (kind, version) != ("runs", 1)
+]
+"""The golden files."""
 ALL_END = b"\xff" * 64
 
 LOG = [
@@ -45,6 +56,8 @@ LOG = [
     ("$SYS/uptime", b"5"),
     ("/ü//", b"\xff"),
 ]
+RUN = [("devices/9/state", b"a"), ("devices/8/state", b"b"), ("devices/9/state", b"c")]
+"""What is written to a log with runs, too."""
 RECORD = record(
     "client/ü",
     epoch=7,
@@ -66,8 +79,17 @@ SUBS = (
 )
 
 
-def config(layout: Literal["skipscan", "bitmask"]) -> RocksdbConfig:
+def config(kind: Kind) -> RocksdbConfig:
+    layout: Literal["skipscan", "bitmask"] = "bitmask" if kind == "bitmask" else "skipscan"
     return RocksdbConfig(layout=layout, tail_messages=0, learn_thresholds=(5, 2))
+
+
+def begun(path: Path, kind: Kind) -> RocksDatabase:
+    """A new database."""
+    if kind == "skipscan":
+        with earlier_layout():
+            return RocksDatabase.open(path, config=config(kind), now_us=NOW_US)
+    return RocksDatabase.open(path, config=config(kind), now_us=NOW_US)
 
 
 def log_messages() -> list[Message]:
@@ -86,7 +108,7 @@ def entries() -> list[InboxEntry]:
     return [full, InboxEntry(NOW_US + 2, None, qos=1)]
 
 
-def write_everything(database: RocksDatabase) -> None:
+def write_everything(database: RocksDatabase, kind: Kind) -> None:
     """One of each thing that can be stored, over two generations."""
     batch = Batch()
     for value in log_messages():
@@ -107,11 +129,13 @@ def write_everything(database: RocksDatabase) -> None:
     batch = Batch()
     batch.append(message("devices/9/state", b"new"))
     database.submit(batch, NOW_US + 2_000)
+    if kind == "runs":
+        append_all(database, *(message(*each) for each in RUN), now_us=NOW_US + 3_000)
 
 
-def dump(path: Path, layout: Literal["skipscan", "bitmask"]) -> Iterator[str]:
+def dump(path: Path, kind: Kind) -> Iterator[str]:
     """The rows of a closed database."""
-    engine = Engine(path, config(layout), read_only=True)
+    engine = Engine(path, config(kind), read_only=True)
     for table in sorted(engine.tables):
         for key, value in engine.items(table, b"", ALL_END):
             # The identity of a database is its own.
@@ -120,11 +144,11 @@ def dump(path: Path, layout: Literal["skipscan", "bitmask"]) -> Iterator[str]:
     engine.close()
 
 
-def load(path: Path, layout: Literal["skipscan", "bitmask"], version: int) -> None:
+def load(path: Path, kind: Kind, version: int) -> None:
     """A database with the rows of a golden file of a format."""
-    RocksDatabase.open(path, config=config(layout), now_us=NOW_US).close()
-    rows = [json.loads(line) for line in golden(layout, version).read_text().splitlines()]
-    engine = Engine(path, config(layout))
+    RocksDatabase.open(path, config=config(kind), now_us=NOW_US).close()
+    rows = [json.loads(line) for line in golden(kind, version).read_text().splitlines()]
+    engine = Engine(path, config(kind))
     engine.write([META, keys.FORMAT, encode_record(DatabaseFormat(version, "id", NOW_US))])
     for table in {*table_names(1), *table_names(2)} - engine.tables:
         engine.create_table(table)
@@ -135,50 +159,50 @@ def load(path: Path, layout: Literal["skipscan", "bitmask"], version: int) -> No
     engine.close()
 
 
-def golden(layout: str, version: int = FORMAT) -> Path:
-    return GOLDEN / f"rocksdb_{layout}_{version}.jsonl"
+def golden(kind: Kind, version: int = FORMAT) -> Path:
+    return GOLDEN / f"rocksdb_{kind}_{version}.jsonl"
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_this_release_writes_what_it_wrote(
-    layout: Literal["skipscan", "bitmask"], tmp_path: Path
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database = RocksDatabase.open(tmp_path / "d", config=config(layout), now_us=NOW_US)
-    write_everything(database)
+    # Of layout 1 a generation may go on; that another one begins was in an earlier release.
+    monkeypatch.setitem(store.LAYOUTS, "skipscan", NUMBERS[kind])
+    database = RocksDatabase.open(tmp_path / "d", config=config(kind), now_us=NOW_US)
+    write_everything(database, kind)
     database.close()
-    if not golden(layout).exists():
-        golden(layout).write_text("\n".join(dump(tmp_path / "d", layout)) + "\n")
-        pytest.fail(f"{golden(layout)} was not there: look at it, then commit it")
-    assert list(dump(tmp_path / "d", layout)) == golden(layout).read_text().splitlines()
+    if not golden(kind).exists():
+        golden(kind).write_text("\n".join(dump(tmp_path / "d", kind)) + "\n")
+        pytest.fail(f"{golden(kind)} was not there: look at it, then commit it")
+    assert list(dump(tmp_path / "d", kind)) == golden(kind).read_text().splitlines()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_earlier_format_becomes_this_one(
-    layout: Literal["skipscan", "bitmask"], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("kind", ["skipscan", "bitmask"])
+def test_an_earlier_format_becomes_this_one(kind: Kind, tmp_path: Path) -> None:
     """Also where an attempt was cut short, and the earlier release has written since."""
-    load(tmp_path / "d", layout, 1)
+    load(tmp_path / "d", kind, 1)
     stale = keys.subscriber("gone/#", "nobody", "gone/#", 1)
-    engine = Engine(tmp_path / "d", config(layout))
+    engine = Engine(tmp_path / "d", config(kind))
     engine.write([STATE, stale, b""])
     engine.close()
     for _ in range(2):
-        database = RocksDatabase.open(tmp_path / "d", config=config(layout))
+        database = RocksDatabase.open(tmp_path / "d", config=config(kind))
         assert database.format.version == FORMAT
         database.close()
-        expected = golden(layout).read_text().splitlines()
+        expected = golden(kind).read_text().splitlines()
         state = [row for row in expected if row.startswith('["state"')]
-        found = list(dump(tmp_path / "d", layout))
+        found = list(dump(tmp_path / "d", kind))
         assert [row for row in found if row.startswith('["state"')] == state
 
 
-@pytest.mark.parametrize("version", range(1, FORMAT + 1))
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("kind", "version"), WRITTEN)
 async def test_this_release_reads_what_was_written(
-    layout: Literal["skipscan", "bitmask"], version: int, tmp_path: Path
+    kind: Kind, version: int, tmp_path: Path
 ) -> None:
-    load(tmp_path / "d", layout, version)
-    database = RocksDatabase.open(tmp_path / "d", config=config(layout))
+    load(tmp_path / "d", kind, version)
+    database = RocksDatabase.open(tmp_path / "d", config=config(kind))
+    run = RUN if kind == "runs" else []
     assert list(database.check()) == []
     expected = log_messages()
     for number, value in enumerate(expected):
@@ -186,8 +210,11 @@ async def test_this_release_reads_what_was_written(
     found = await read_all(database, "#", "$SYS/#")
     assert found[: len(LOG)] == expected
     assert [m.topic for m in await read_all(database, "devices/+/state")] == [
-        f"devices/{number}/state" for number in (1, 2, 3, 9)
+        *(f"devices/{number}/state" for number in (1, 2, 3, 9)),
+        *(topic for topic, _ in run),
     ]
+    last = await read_all(database, "devices/9/state")
+    assert [m.payload for m in last] == [b"new", *(p for t, p in run if t == "devices/9/state")]
     stored = await database.open_session(RECORD.client_id)
     assert stored is not None
     assert stored.record == RECORD
@@ -205,19 +232,52 @@ async def test_this_release_reads_what_was_written(
     assert [record.client_id for record in await database.due_sessions(2**62, limit=9)] == [
         RECORD.client_id
     ]
-    assert [info.message_count for info in database.generations()] == [len(LOG), 1]
-    assert database.last_offset == NOW_US + 2_000
+    assert [info.message_count for info in database.generations()] == [len(LOG), 1 + len(run)]
+    assert database.last_offset == NOW_US + (3_002 if run else 2_000)
     database.close()
 
 
-def test_generations_of_both_layouts_live_together(tmp_path: Path) -> None:
+async def test_a_generation_goes_on_as_it_began(tmp_path: Path) -> None:
+    """A release that writes runs writes none where an earlier one has begun, until it ends."""
+    load(tmp_path / "d", "skipscan", FORMAT)
+    for _ in range(2):
+        database = RocksDatabase.open(tmp_path / "d", config=config("runs"))
+        append_all(database, *(message(*each) for each in RUN), now_us=NOW_US + 3_000)
+        assert [info.layout for info in database.generations()] == [1, 1]
+        database.close()
+    values = index_values(tmp_path / "d", 2)
+    assert values == [b""] * 7
+    database = RocksDatabase.open(tmp_path / "d", config=config("runs"))
+    assert database.rotate(NOW_US + 9_000).layout == 4
+    append_all(database, *(message(*each) for each in RUN), now_us=NOW_US + 9_000)
+    found = [m.payload for m in await read_all(database, "devices/9/state")]
+    assert found == [b"new", *[b"a", b"c"] * 3]
+    assert list(database.check()) == []
+    database.close()
+    assert index_values(tmp_path / "d", 2) == values
+    assert index_values(tmp_path / "d", 3) == [b"", (NOW_US + 9_000).to_bytes(8)]
+
+
+def index_values(path: Path, generation: int) -> list[bytes]:
+    """Of the index of a generation of a closed database, shortest first."""
+    engine = Engine(path, config("runs"), read_only=True)
+    found = [value for _, value in engine.items(table_names(generation)[1], b"", ALL_END)]
+    engine.close()
+    return sorted(found, key=len)
+
+
+def test_generations_of_all_layouts_live_together(tmp_path: Path) -> None:
     """A layout is chosen by the header of each generation, not by the configuration."""
-    database = RocksDatabase.open(tmp_path / "d", config=config("skipscan"), now_us=NOW_US)
-    write_everything(database)
+    database = begun(tmp_path / "d", "skipscan")
+    write_everything(database, "skipscan")
     database.close()
     database = RocksDatabase.open(tmp_path / "d", config=config("bitmask"))
     database.rotate(NOW_US + 9_000)
     assert [info.layout for info in database.generations()] == [1, 1, 2]
+    database.close()
+    database = RocksDatabase.open(tmp_path / "d", config=config("runs"))
+    database.rotate(NOW_US + 10_000)
+    assert [info.layout for info in database.generations()] == [1, 1, 2, 4]
     assert list(database.check()) == []
     database.close()
 
@@ -225,13 +285,13 @@ def test_generations_of_both_layouts_live_together(tmp_path: Path) -> None:
 def test_a_burst_is_one_row(tmp_path: Path) -> None:
     """These bytes are on disks."""
     path = tmp_path / "d"
-    database = RocksDatabase.open(path, config=config("skipscan"), now_us=NOW_US)
+    database = RocksDatabase.open(path, config=config("runs"), now_us=NOW_US)
     append_all(database, *[message("t", payload, publisher="p") for payload in (b"", b"ab")])
     extended = {"publisher": "", "properties": b"\x01\x01", "expires_at_us": 7}
     append_all(database, *[message("t", payload, **extended) for payload in (b"x", b"y")])
     database.close()
     data, _ = table_names(1)
-    rows = [json.loads(line)[1:] for line in dump(path, "skipscan") if data in line]
+    rows = [json.loads(line)[1:] for line in dump(path, "runs") if data in line]
     time = f"{NOW_US:016x}"
     assert rows == [
         [
