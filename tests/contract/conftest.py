@@ -23,6 +23,7 @@ from tests.contract.values import NOW_US
 from tests.support.bounds import HANG_S
 from tests.support.cluster_node import SteppedReplica
 from tests.support.database_servers import PostgresServer, RedisServer
+from tests.support.earlier_layout import earlier_layout
 from tests.support.ordered_log import LateDatabase, OrderedLog
 from tests.support.redis_cluster import RedisCluster
 from tests.support.remote import MemoryDriver, ServerState
@@ -71,6 +72,19 @@ def _no_tail(path: Path) -> Callable[[Database | None], Database]:
     # Every read goes to the tables, and new tokens vary from the third on.
     config = RocksdbConfig(tail_messages=0, learn_thresholds=(2,))
     return lambda _previous: RocksDatabase.open(path, config=config, now_us=NOW_US)
+
+
+def _upgraded(path: Path) -> Callable[[Database | None], Database]:
+    # An earlier release has begun it.
+    config = RocksdbConfig(tail_messages=0, learn_thresholds=(2,))
+
+    def start(previous: Database | None) -> Database:
+        if previous is None:
+            with earlier_layout():
+                return RocksDatabase.open(path, config=config, now_us=NOW_US)
+        return RocksDatabase.open(path, config=config, now_us=NOW_US)
+
+    return start
 
 
 def _remote(_path: Path) -> Callable[[Database | None], Database]:
@@ -159,6 +173,7 @@ BACKENDS = {
     "rocksdb": _rocksdb,
     "rocksdb-no-tail": _no_tail,
     "rocksdb-bitmask": _bitmask,
+    "rocksdb-upgraded": _upgraded,
     "remote": _remote,
     "remote-no-tail": _remote_no_tail,
     "postgres": _postgres,

@@ -18,6 +18,7 @@ from perdure.storage.contract import Database
 from perdure.storage.memory import MemoryDatabase
 from perdure.storage.rocksdb import RocksDatabase
 from tests.contract.values import NOW_US, message, record
+from tests.support.earlier_layout import earlier_layout
 
 T = TypeVar("T")
 
@@ -68,11 +69,15 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.store = RocksDatabase.open(self.path, config=self.config, now_us=0)
+        self.store = self.first()
         self.begin()
         # Later offsets of inboxes and retained messages are small numbers: below the last one.
         self.append(["first"], 0, 0)
         self.write(0)
+
+    def first(self) -> RocksDatabase:
+        """The store as it begins."""
+        return RocksDatabase.open(self.path, config=self.config, now_us=0)
 
     def teardown(self) -> None:
         self.store.close()
@@ -328,6 +333,16 @@ class BitmaskMachine(StoreMachine):
     config = RocksdbConfig(layout="bitmask", tail_messages=3)
 
 
+class UpgradedMachine(StoreMachine):
+    """An earlier release has begun it: rotations from a restart on lead to the new layout."""
+
+    config = RocksdbConfig(tail_messages=0, learn_thresholds=(0, 1))
+
+    def first(self) -> RocksDatabase:
+        with earlier_layout():
+            return super().first()
+
+
 SETTINGS = settings(
     max_examples=15,
     stateful_step_count=40,
@@ -339,5 +354,6 @@ TestStore = StoreMachine.TestCase
 TestNoTail = NoTailMachine.TestCase
 TestShortTail = ShortTailMachine.TestCase
 TestBitmask = BitmaskMachine.TestCase
+TestUpgraded = UpgradedMachine.TestCase
 TestStore.settings = TestNoTail.settings = SETTINGS
-TestShortTail.settings = TestBitmask.settings = SETTINGS
+TestShortTail.settings = TestBitmask.settings = TestUpgraded.settings = SETTINGS

@@ -14,6 +14,7 @@ from perdure.backup.restoring import restore
 from perdure.model import Cursor, GroupRecord, InboxEntry, StoredSession, Subscription
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rocksdb.inspection import inspect
+from perdure.topic.proposal import Structure
 from tests.contract.values import NOW_US, append_all, message, record
 from tests.support.staged import Staged
 from tests.unit.backup.conftest import CONFIG, back_up, write
@@ -180,6 +181,27 @@ def test_a_burst_is_cut_in_the_middle(taken: dict[str, Any]) -> None:
     assert session is not None
     database.close()
     assert list(inspect(taken["to"] / "x", CONFIG)) == []
+
+
+def test_a_run_of_the_index_is_cut_in_the_middle(tmp_path: Path) -> None:
+    place, to = DirectoryPlace(tmp_path / "b"), tmp_path / "x"
+    database = RocksDatabase.open(tmp_path / "d", config=CONFIG, now_us=NOW_US)
+    database.rotate_to(Structure((0,), ("d/+/t",)), NOW_US)
+    topics = [f"d/{number % 2}/t" for number in range(20)]
+    offsets = append_all(database, *map(message, topics), now_us=NOW_US + STEP)
+    taken = back_up(tmp_path / "d", place)
+    database.close()
+    restore(place, taken, to, config=CONFIG, at=offsets[12])
+    assert list(inspect(to, CONFIG)) == []
+    database = RocksDatabase.open(to, config=CONFIG)
+    for _ in range(2):
+        found = asyncio.run(database.read(["d/0/t"], after_offset=0, until_offset=2**62, limit=99))
+        assert [each.offset for each in found.messages[:7]] == offsets[:13:2]
+        # What is written now lies behind what was cut.
+        append_all(database, *map(message, topics), now_us=NOW_US + 2 * STEP)
+    assert len(found.messages) == 7 + 10
+    database.close()
+    assert list(inspect(to, CONFIG)) == []
 
 
 def test_a_restored_session_is_one_that_nobody_has_met(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@
     g00000001.index    stream (8) | level (1) | hash (8) | last offset (8)
                                                                 -> other offsets (8 each)
 
-An index entry stands for a run: rows of one write that have the token. Its key has the offset of the
-last of them, its value those of the others, ascending; at most ``RUN_OFFSETS_MAX`` in all, and at
-most ``RUN_SPAN`` between the first and the last. In layout 1 each row has an entry of its own, with
-an empty value: a run of one is the same in both. A generation goes on as it began.
+An index entry stands for a run: rows of one write that have the token. Its key has the offset of
+the last of them, its value those of the others, ascending; at most ``RUN_OFFSETS_MAX`` in all, and
+at most ``RUN_SPAN`` between the first and the last. In layout 1 each row has an entry of its own,
+with an empty value: a run of one is the same in both. A generation goes on as it began.
 
 ``level`` counts the varying levels of the stream from 0; ``hash`` is BLAKE2b of the token. A
 filter takes the streams that may match it. Where it fixes no varying level, the stream is read as
@@ -465,9 +465,8 @@ class SkipScanLayout:
     def mended_index(self, key: bytes) -> Operations:
         """Operations that put the row with a data key, which is not in the index, there.
 
-        An entry whose run it lies in becomes single ones: as often as it is done, for whichever rows
-        between those of the run, the result is the same. One that is damaged stays: who deletes it
-        does so on its own account.
+        An entry whose run it lies in becomes single ones, which is the same result for whichever
+        rows it is done. One that is damaged stays: it is a finding of its own, and is deleted.
         """
         engine, offset = self._engine(), unpack_data(key)[1]
         operations: Operations = []

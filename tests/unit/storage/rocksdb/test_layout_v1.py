@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,17 @@ from perdure.storage.rocksdb import layout_v1, layout_v1_scan
 from perdure.storage.rocksdb.effort import ROWS_MAX, Effort
 from perdure.storage.rocksdb.engine import Engine, Operations
 from perdure.storage.rocksdb.layout import table_names
-from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
-from perdure.storage.rocksdb.layout_v1_scan import Scanner
+from perdure.storage.rocksdb.layout_v1 import LAYOUT, SINGLES_LAYOUT, SkipScanLayout
+from perdure.storage.rocksdb.layout_v1_scan import (
+    RUN_OFFSETS_MAX,
+    RUN_SPAN,
+    Constraints,
+    Scanner,
+    index_prefix,
+    pack_offset,
+    run_of,
+    unpack_data,
+)
 from perdure.topic.filter_set import FilterSet
 from perdure.topic.matching import matches
 from perdure.topic.structure import StructureTrie
@@ -181,7 +190,8 @@ def test_only_the_first_varying_levels_are_indexed(engine: Engine) -> None:
     long = "/".join(str(n) for n in range(300))
     other = long.removesuffix("299") + "x"
     write(engine, layout, [long, other, long])
-    assert len(list(engine.keys(INDEX, b"", b"\xff"))) == 3 * layout_v1_scan.INDEXED_LEVELS
+    # The three share those of the first levels.
+    assert len(list(engine.keys(INDEX, b"", b"\xff"))) == layout_v1_scan.INDEXED_LEVELS
     assert scan(layout, long) == [(1, long), (3, long)]
     assert scan(layout, "+/" * 299 + "x") == [(2, other)]
     assert scan(layout, "+/" * 255 + "255/#") == [(1, long), (2, other), (3, long)]
@@ -190,7 +200,8 @@ def test_only_the_first_varying_levels_are_indexed(engine: Engine) -> None:
 
 
 def test_rows_of_an_earlier_release_have_more_index_entries(engine: Engine) -> None:
-    layout = layout_of(engine, 0)
+    trie = StructureTrie(thresholds=(0,))
+    layout = SkipScanLayout(lambda: engine, 1, trie, layout=SINGLES_LAYOUT)
     topics = ["/".join("abcdefghijklmnopqrstuvw"), "/".join("abcdefghijklmnopqrstuvx")]
     write(engine, layout, topics)
     for key in list(engine.keys(DATA, b"", b"\xff")):
@@ -237,7 +248,8 @@ def test_a_page_of_a_large_stream_is_cheap(engine: Engine) -> None:
 
 def test_missing_rows_are_reported(engine: Engine) -> None:
     layout = layout_of(engine, 0)
-    write(engine, layout, ["a/1", "a/2", "a/1"])
+    put(engine, layout, [(1, "a/1"), (2, "a/2")])
+    put(engine, layout, [(3, "a/1")])
     data = list(engine.keys(DATA, b"", b"\xff"))
     index = list(engine.keys(INDEX, b"", b"\xff"))
     engine.write([DATA, data[0], None, INDEX, index[-1], None])
@@ -287,3 +299,283 @@ def test_bounded_memories_are_refilled(engine: Engine, monkeypatch: pytest.Monke
     assert scan(layout, "#") == list(enumerate(topics, 1))
     for n in range(9):
         assert len(scan(layout, f"a/{n}")) == topics.count(f"a/{n}")
+
+
+# -- runs ----------------------------------------------------------------------------------
+
+
+def put(engine: Engine, layout: SkipScanLayout, rows: list[tuple[int, str]]) -> None:
+    """One write of messages: offsets and topics. No two are a bundle."""
+    operations: Operations = []
+    messages = [
+        Message(topic, b"p", published_at_us=at, offset=offset)
+        for at, (offset, topic) in enumerate(rows)
+    ]
+    layout.append(operations, messages)
+    engine.write(operations + layout.unpersisted())
+    layout.mark_persisted()
+
+
+def runs(engine: Engine, table: str = INDEX) -> list[tuple[int, ...]]:
+    """Of all index entries, by key."""
+    return [run_of(key, value) for key, value in engine.items(table, b"", b"\xff")]
+
+
+def test_rows_of_one_write_share_an_entry(engine: Engine) -> None:
+    layout = layout_of(engine, 0)
+    put(engine, layout, [(5, "a/1"), (7, "b/1"), (9, "a/1"), (11, "a/1")])
+    put(engine, layout, [(12, "a/1"), (20, "a/1")])
+    # a, b, and twice 1, of two streams if a and b were no tokens.
+    assert sorted(runs(engine)) == [
+        (5, 7, 9, 11),
+        (5, 9, 11),
+        (7,),
+        (12, 20),
+        (12, 20),
+    ]
+    assert scan(layout, "a/1") == [(at, "a/1") for at in (5, 9, 11, 12, 20)]
+    assert scan(layout, "+/1", after=5, until=12) == [
+        (7, "b/1"),
+        *((at, "a/1") for at in (9, 11, 12)),
+    ]
+
+
+@pytest.mark.parametrize("step", [1, 10_000, RUN_SPAN // 3, RUN_SPAN, RUN_SPAN + 1])
+def test_runs_are_bounded(engine: Engine, step: int) -> None:
+    layout = layout_of(engine, 9)
+    layout.seed(("d/+/t",))
+    count = 2 * RUN_OFFSETS_MAX + 7
+    put(engine, layout, [(1 + step * at, f"d/{at % 2}/t") for at in range(2 * count)])
+    found = runs(engine)
+    for tokens in (found[0][0] % (2 * step), 1 + step):
+        of_one = [run for run in found if run[0] % (2 * step) == tokens % (2 * step)]
+        assert len([at for run in of_one for at in run]) == count
+        assert sorted(of_one) == of_one
+        most = min(RUN_OFFSETS_MAX, RUN_SPAN // (2 * step) + 1)
+        assert {len(run) for run in of_one[:-1]} == {most}
+    assert scan(layout, "d/1/t", until=2**62) == [
+        (1 + step * at, "d/1/t") for at in range(1, 2 * count, 2)
+    ]
+    assert list(layout.check(since_offset=0, until_offset=2**62)) == [2 * count]
+
+
+def test_a_generation_of_layout_1_writes_single_entries(engine: Engine) -> None:
+    trie = StructureTrie(thresholds=(0,))
+    layout = SkipScanLayout(lambda: engine, 1, trie, layout=SINGLES_LAYOUT)
+    put(engine, layout, [(at, "a/1") for at in (1, 3, 3 + 2 * RUN_SPAN)])
+    put(engine, layout, [(at + 4 * RUN_SPAN, "a/1") for at in (1, 3, 5)])
+    assert {len(run) for run in runs(engine)} == {1}
+    assert len(runs(engine)) == 12
+    operations: Operations = []
+    layout.append(operations, [Message("a/1", b"p", offset=2**40 + at) for at in (1, 3)])
+    assert operations[2::3][-4:] == [b""] * 4
+    assert operations[1::3][-4:] == sorted(operations[1::3][-4:])
+    # The next one is as new ones are, unless it is told.
+    assert layout.successor(2)._run_max == RUN_OFFSETS_MAX
+    assert layout.successor(2, layout=SINGLES_LAYOUT)._run_max == 1
+
+
+STEPS = st.sampled_from([1, 1, 1, 2, 5, 1_000, RUN_SPAN // 2, RUN_SPAN, 3 * RUN_SPAN])
+
+
+@settings(
+    max_examples=120,
+)
+@given(
+    batches=st.lists(
+        st.lists(
+            st.tuples(STEPS, st.lists(TOKENS, min_size=2, max_size=3)), min_size=1, max_size=30
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    many=st.sampled_from([1, 1, 30]),
+    filters=st.lists(
+        st.lists(TOKENS | st.just("+"), min_size=2, max_size=3), min_size=1, max_size=4
+    ),
+    bounds=st.tuples(st.integers(-1, 200), st.integers(-1, 2), st.integers(-1, 200)),
+    rows_max=st.sampled_from([0, 1, 5, 100]),
+    limit=st.integers(1, 40),
+    merged_max=st.sampled_from([0, 256]),
+)
+def test_runs_and_single_entries_give_the_same(
+    engine: Engine,
+    batches: list[list[tuple[int, list[str]]]],
+    many: int,
+    filters: list[list[str]],
+    bounds: tuple[int, int, int],
+    rows_max: int,
+    limit: int,
+    merged_max: int,
+) -> None:
+    both = [layout_in(engine, 1, SINGLES_LAYOUT, merged_max)]
+    both.append(layout_in(engine, 2, LAYOUT, merged_max))
+    rows: list[tuple[int, str]] = []
+    last = 0
+    for batch in batches:
+        written = []
+        for step, levels in batch * many:
+            last += step
+            written.append((last, "x/" + "/".join(levels)))
+        for layout in both:
+            put(engine, layout, written)
+        rows += written
+    wanted = ["x/" + "/".join(levels) for levels in filters]
+    after = rows[bounds[0]][0] + bounds[1] if 0 <= bounds[0] < len(rows) else 0
+    until = rows[bounds[2]][0] + bounds[1] if 0 <= bounds[2] < len(rows) else 2**62
+    expected = [
+        (at, topic)
+        for at, topic in rows
+        if after < at <= until and any(matches(each, topic) for each in wanted)
+    ]
+    single, joined = (outcome(each, wanted, after, until, rows_max, limit) for each in both)
+    assert joined == single
+    assert joined["all"] == joined["pages"] == expected
+    assert joined["count"] == min(limit, len(expected))
+    assert joined["check"] == [len(rows)]
+
+
+def layout_in(engine: Engine, generation: int, number: int, merged_max: int) -> SkipScanLayout:
+    """An empty generation."""
+    for table in table_names(generation):
+        if table not in engine.tables:
+            engine.create_table(table)
+        for key in list(engine.keys(table, b"", b"\xff")):
+            engine.write([table, key, None])
+    scanner = Scanner(lambda: engine, *table_names(generation), merged_max=merged_max)
+    trie = StructureTrie(thresholds=(1, 0, 0, 0))
+    return SkipScanLayout(lambda: engine, generation, trie, layout=number, scanner=scanner)
+
+
+def outcome(
+    layout: SkipScanLayout, wanted: list[str], after: int, until: int, rows_max: int, limit: int
+) -> dict[str, object]:
+    """All that readers of a layout learn."""
+    found: dict[str, object] = {
+        "all": scan(layout, *wanted, after=after, until=until),
+        "pages": in_pages(layout, wanted, after, until, rows_max),
+        "count": layout.count(wanted, after_offset=after, until_offset=until, limit=limit),
+        "check": list(layout.check(since_offset=0, until_offset=2**62)),
+    }
+    effort = Effort(rows_max, part_rows_min=1)
+    page = layout.scan(wanted, after_offset=after, until_offset=until, effort=effort)
+    found["first"] = [each.offset for each in page], effort.through_offset
+    for stream, constraints in layout.plan(wanted).items():
+        if constraints is None:
+            continue
+        for each in constraints:
+            found[f"entries {stream} {each}"] = layout.scanner.entries(
+                stream, each, after, until, limit
+            )
+        if layout.is_picked(stream, constraints):
+            row_keys = layout.scanner.picked(stream, constraints, after, until, 10**6)
+            assert row_keys is not None
+            found[f"picked {stream}"] = list(layout.scanner.picked_rows(row_keys))
+    return found
+
+
+def written(engine: Engine) -> tuple[SkipScanLayout, bytes]:
+    """Rows of two tokens by turns in one write; what entries of the first begin with."""
+    layout = layout_of(engine, 9)
+    layout.seed(("d/+/t",))
+    put(engine, layout, [(at, f"d/{at % 2}/t") for at in range(10, 30)])
+    (stream,) = {key[:8] for key in engine.keys(DATA, b"", b"\xff")}
+    assert runs(engine) in (
+        [(*range(10, 30, 2),), (*range(11, 30, 2),)],
+        [(*range(11, 30, 2),), (*range(10, 30, 2),)],
+    )
+    return layout, index_prefix(stream, 0, "0")
+
+
+def findings(layout: SkipScanLayout) -> list[tuple[str, str]]:
+    found = list(layout.check(since_offset=0, until_offset=99))
+    assert found.pop() == 20
+    return [(each.table, each.problem) for each in found if isinstance(each, Finding)]
+
+
+NO_ENTRY = (DATA, "a varying level has no index entry")
+
+
+@pytest.mark.parametrize(
+    ("change", "problems", "missing"),
+    [
+        (lambda value: value[:-1], ["wrong length"], 10),
+        (lambda value: value[8:] + value[:8], ["do not ascend"], 10),
+        (lambda value: pack_offset(1) + value, ["has no message"], 0),
+        (lambda value: pack_offset(11) + value[8:], ["belongs to another token"], 1),
+        (lambda value: value[:8] + value[16:], [], 1),
+        (lambda value: value[:16] + value[32:], [], 2),
+        (lambda _value: b"", [], 9),
+    ],
+)
+def test_a_damaged_run_is_found_and_mended(
+    engine: Engine, change: Callable[[bytes], bytes], problems: list[str], missing: int
+) -> None:
+    layout, prefix = written(engine)
+    key = prefix + pack_offset(28)
+    value = engine.get(INDEX, key)
+    assert value is not None
+    engine.write([INDEX, key, change(value)])
+    found = findings(layout)
+    assert [each for each in found if each == NO_ENTRY] == [NO_ENTRY] * missing
+    rest = [problem for table, problem in found if table == INDEX]
+    assert len(rest) == len(problems)
+    assert all(one in other for one, other in zip(problems, rest, strict=True))
+    # As ``mend`` does, whose passes are bounded.
+    for _ in range(3):
+        operations: Operations = []
+        for each in layout.check(since_offset=0, until_offset=99):
+            if isinstance(each, Finding):
+                row = bytes.fromhex(each.key)
+                index = each.table == INDEX
+                operations += [INDEX, row, None] if index else layout.mended_index(row)
+        engine.write(operations)
+    assert findings(layout) == []
+    assert scan(layout, "d/0/t") == [(at, "d/0/t") for at in range(10, 30, 2)]
+    assert scan(layout, "d/1/t") == [(at, "d/1/t") for at in range(11, 30, 2)]
+    row = next(engine.keys(DATA, b"", b"\xff"))
+    assert layout.mended_index(row) == []
+
+
+def test_runs_that_overlap_are_found(engine: Engine) -> None:
+    layout, prefix = written(engine)
+    engine.write([INDEX, prefix + pack_offset(22), pack_offset(20)])
+    # Who looks for rows in front of the first one finds it.
+    *hidden, (table, problem) = findings(layout)
+    assert hidden == [NO_ENTRY] * 5
+    assert table == INDEX
+    assert "begins within the one before it" in problem
+
+
+def test_a_cut_leaves_entries_of_what_stays(engine: Engine) -> None:
+    layout, prefix = written(engine)
+    operations: Operations = []
+    for key in engine.keys(DATA, b"", b"\xff"):
+        if unpack_data(key)[1] > 19:
+            operations += (DATA, key, None, *layout.cut_index(key, 19))
+    engine.write(operations)
+    assert list(layout.check(since_offset=0, until_offset=20)) == [10]
+    assert {len(run) for run in runs(engine)} == {1}
+    assert scan(layout, "d/0/t") == [(at, "d/0/t") for at in range(10, 20, 2)]
+    engine.write([INDEX, prefix + pack_offset(18), b"x"])
+    with pytest.raises(StorageCorrupt, match="wrong length"):
+        layout.cut_index(prefix[:8] + pack_offset(18) + b"0", 15)
+
+
+def test_a_constraint_reads_from_the_runs_of_its_level(engine: Engine) -> None:
+    """Runs of two levels are cut at different rows; a page ends within both."""
+    layout = layout_of(engine, 0, 0)
+    rows = [(at, f"{at % 3}/{at % 5}") for at in range(1, 2_000)]
+    for first in range(0, len(rows), 700):
+        put(engine, layout, rows[first : first + 700])
+    expected = [each for each in rows if each[1] == "1/2"]
+    assert scan(layout, "1/2") == expected
+    for after in (0, 6, 7, 8, 300, 771, 1_500):
+        read = layout.scan(["1/2"], after_offset=after, until_offset=1_600)
+        page = [each.offset for each, _ in zip(read, range(10), strict=False)]
+        assert page == [at for at, _ in expected if after < at <= 1_600][:10]
+    constraints: Constraints = ((0, "1"), (1, "2"))
+    (stream,) = layout.plan(["1/2"])
+    row_keys = layout.scanner.picked(stream, {constraints}, 6, 300, 1_000)
+    assert row_keys is not None
+    assert [unpack_data(key)[1] for key in row_keys] == [at for at, _ in expected if 6 < at <= 300]

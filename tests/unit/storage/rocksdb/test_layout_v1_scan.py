@@ -16,13 +16,18 @@ from hypothesis import strategies as st
 from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt
 from perdure.storage.rocksdb import layout_v1_scan
+from perdure.storage.rocksdb.effort import Effort
 from perdure.storage.rocksdb.engine import Engine
 from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.layout_v1_scan import (
+    RUN_OFFSETS_MAX,
+    RUN_SPAN,
     Constraints,
     Plan,
     Scanner,
+    index_prefix,
     pack_offset,
+    run_of,
     token_hash,
 )
 
@@ -128,3 +133,118 @@ def test_another_token_of_the_same_hash_is_no_row(engine: Engine) -> None:
     assert list(scanner.picked_rows(row_keys)) == [[]]
     with pytest.raises(StorageCorrupt, match="an entry for 6 and no message"):
         list(scanner.picked_rows([head + pack_offset(6) + b"y"]))
+
+
+# -- runs ----------------------------------------------------------------------------------
+
+
+def put_run(engine: Engine, level: int, token: str, *run: int) -> None:
+    """An index entry of stream 6."""
+    *others, last = run
+    key = index_prefix(pack_offset(6), level, token) + pack_offset(last)
+    engine.write([INDEX, key, b"".join(map(pack_offset, others))])
+
+
+def offsets(engine: Engine, constraints: Constraints, after: int, until: int) -> list[int]:
+    scanner = Scanner(lambda: engine, DATA, INDEX)
+    return list(scanner._offsets(pack_offset(6), constraints, after, until))
+
+
+A, B = (0, "a"), (1, "b")
+
+
+def test_a_read_ends_and_begins_within_a_run(engine: Engine) -> None:
+    put_run(engine, 0, "a", 10, 20, 30, 40)
+    put_run(engine, 0, "a", 50)
+    put_run(engine, 0, "a", 60, 70)
+    put_run(engine, 0, "other", 45, 46)
+    everything = [10, 20, 30, 40, 50, 60, 70]
+    scanner = Scanner(lambda: engine, DATA, INDEX)
+    for after in range(0, 75, 5):
+        for until in range(0, 80, 5):
+            expected = [at for at in everything if after < at <= until]
+            assert offsets(engine, (A,), after, until) == expected
+            assert scanner.entries(6, (A,), after, until, 3) == expected[:3]
+            row_keys = scanner.picked(6, {(A,)}, after, until, 99)
+            assert row_keys == [pack_offset(6) + pack_offset(at) + b"a" for at in expected]
+
+
+def test_the_end_of_a_run_may_be_so_far_behind_what_is_wanted(engine: Engine) -> None:
+    put_run(engine, 0, "a", 10, 11, 10 + RUN_SPAN)
+    put_run(engine, 1, "b", 9, 10, 10 + RUN_SPAN - 1)
+    for constraints in ((A,), (A, B)):
+        assert offsets(engine, constraints, 0, 10) == [10]
+    assert offsets(engine, (A,), 10, 2**62) == [11, 10 + RUN_SPAN]
+
+
+@pytest.mark.parametrize("rows_max", [0, 1, 2, 3, 100])
+def test_leaps_of_levels_whose_runs_differ(engine: Engine, rows_max: int) -> None:
+    put_run(engine, 0, "a", 1, 3, 5, 7)
+    put_run(engine, 0, "a", 8, 20, 22)
+    put_run(engine, 0, "a", 30)
+    put_run(engine, 1, "b", 2, 3)
+    put_run(engine, 1, "b", 7, 8, 9)
+    put_run(engine, 1, "b", 21)
+    put_run(engine, 1, "b", 22, 30, 40)
+    assert offsets(engine, (A, B), 0, 99) == [3, 7, 8, 22, 30]
+    assert offsets(engine, (A, B), 3, 22) == [7, 8, 22]
+    # In parts: each says how far it came, and the next goes on there.
+    scanner, found, after = Scanner(lambda: engine, DATA, INDEX), [], 0
+    while True:
+        effort = Effort(rows_max, part_rows_min=1)
+        some = list(scanner._offsets(pack_offset(6), (A, B), after, 99, effort))
+        if not some or some[-1] >= 0:
+            break
+        assert ~some[-1] > after
+        after = ~some.pop()
+        found += some
+    assert found + some == [3, 7, 8, 22, 30]
+
+
+def test_a_leap_within_a_run_is_no_seek(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_run(engine, 0, "a", *range(100, 300, 2))
+    put_run(engine, 1, "b", *range(100, 300, 3))
+    seeks: list[bytes] = []
+    seeker = engine.seeker
+
+    class Watched:
+        def __init__(self, end: bytes) -> None:
+            self._kept = seeker(INDEX, end)
+            self.value = self._kept.value
+
+        def seek(self, key: bytes) -> bytes | None:
+            seeks.append(key)
+            return self._kept.seek(key)
+
+    monkeypatch.setattr(engine, "seeker", lambda _table, end: Watched(end))
+    assert offsets(engine, (A, B), 0, 2**62) == list(range(100, 300, 6))
+    assert len(seeks) == 3, "one for each run, and one behind them"
+
+
+DAMAGED = [
+    ("length", bytes(7)),
+    ("length", bytes(8) * RUN_OFFSETS_MAX),
+    ("ascend", pack_offset(30)),
+    ("ascend", pack_offset(31)),
+    ("ascend", pack_offset(20) + pack_offset(19)),
+    ("ascend", pack_offset(20) * 2),
+    ("too far", pack_offset(29)),
+    ("within the one before it", pack_offset(29 + RUN_SPAN)),
+]
+
+
+@pytest.mark.parametrize(("problem", "value"), DAMAGED)
+def test_a_damaged_run_is_corrupt(engine: Engine, problem: str, value: bytes) -> None:
+    last = 30 + RUN_SPAN if problem in ("too far", "within the one before it") else 30
+    for level, token in (A, B):
+        put_run(engine, level, token, 29 if last == 30 else 29 + RUN_SPAN)
+        engine.write([INDEX, index_prefix(pack_offset(6), level, token) + pack_offset(last), value])
+    for constraints in ((A,), (A, B)):
+        with pytest.raises(StorageCorrupt, match=problem) as raised:
+            offsets(engine, constraints, 0, 2**62)
+        assert pack_offset(last).hex() in raised.value.message
+
+
+def test_a_key_of_another_length_is_corrupt() -> None:
+    with pytest.raises(StorageCorrupt, match="length"):
+        run_of(bytes(26), pack_offset(1))

@@ -20,10 +20,12 @@ from perdure.storage.rocksdb.directory import DirectoryLock
 from perdure.storage.rocksdb.engine import META, RETAINED, STATE, Engine
 from perdure.storage.rocksdb.frames import BLOCK_BYTES, Frames
 from perdure.storage.rocksdb.inspection import has_owner, inspect
+from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.manifest import TableFile, read_manifest
 from perdure.storage.rocksdb.repair import repair_directory
 from perdure.storage.rocksdb.skipping import SkippingEngine
 from perdure.storage.rocksdb.synced import SyncedFile, read_synced
+from perdure.topic.proposal import Structure
 from tests.contract.values import NOW_US, append_all, message, read_all, record
 from tests.support.staged import Staged
 
@@ -284,6 +286,35 @@ def test_subscriptions_by_filter(path: Path) -> None:
     assert (engine.get(STATE, lost), engine.get(STATE, extra)) == (b"", None)
     engine.close()
     assert extra.hex() in (path / "damaged-1" / "rows.tsv").read_text()
+
+
+def test_runs_of_the_index(path: Path) -> None:
+    """Of some only a part is wrong: all their rows have entries again, and what was is kept."""
+    database = RocksDatabase.open(path)
+    database.rotate_to(Structure((0,), ("runs/+",)), NOW_US + 10**9)
+    append_all(database, *(message(f"runs/{n % 4}") for n in range(40)), now_us=NOW_US + 10**9)
+    database.close()
+    engine = Engine(path, CONFIG)
+    index = table_names(2)[1]
+    wrong = list(engine.items(index, b"", b"\xff" * 32))
+    assert [len(value) for _, value in wrong] == [72] * 4
+    changes = (
+        lambda value: value[:-1],
+        lambda value: bytes(8) + value,
+        lambda value: value[:16] + value[24:],
+        lambda _value: None,
+    )
+    for (key, value), change in zip(wrong, changes, strict=True):
+        engine.write([index, key, change(value)])
+    engine.close()
+    assert repaired(path) == (MESSAGES + 40, 8)
+    kept = (path / "damaged-1" / "rows.tsv").read_text()
+    assert kept.count("\n") == 2
+    assert all(key.hex() in kept for key, _ in wrong[:2])
+    database = RocksDatabase.open(path)
+    for number in range(4):
+        assert len(asyncio.run(read_all(database, f"runs/{number}"))) == 10
+    database.close()
 
 
 def test_retained_messages(path: Path) -> None:
