@@ -33,6 +33,8 @@ VERSIONS: Final = {
     "storage.rocksdb.generations._VERSION": "counters of a generation (key `N`)",
     "storage.rocksdb.layout_bitmask.LAYOUT": "layout of a generation, `bitmask`",
     "storage.rocksdb.layout_v1.LAYOUT": "layout of a generation, `skipscan` (the default)",
+    "storage.rocksdb.layout_v1.SINGLES_LAYOUT": "the same of a generation that an earlier release "
+    "began",
     "storage.rocksdb.marks._VERSION": "high marks (key `H`)",
     "storage.rocksdb.opening.FORMAT": "the database as a whole (key `F`)",
     "storage.rocksdb.synced._VERSION": "`perdure.synced`",
@@ -53,7 +55,7 @@ TABLES: Final = {
 
 DRAWINGS: Final = {
     "storage.rocksdb.keys": "Keys of the tables that are always there",
-    "storage.rocksdb.layout_v1": "Layout 1 of a generation: `skipscan`",
+    "storage.rocksdb.layout_v1": "Layouts 1 and 4 of a generation: `skipscan`",
     "storage.rocksdb.layout_bitmask": "Layout 2 of a generation: `bitmask`",
     "storage.codec": "Values",
     "storage.bundle": "Bundles of messages",

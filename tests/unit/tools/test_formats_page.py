@@ -29,6 +29,7 @@ def test_every_version_is_on_it() -> None:
         assert f"| {what} | {number} | `perdure.{module}` |" in page
     assert found["storage.rocksdb.opening.FORMAT"] == opening.FORMAT
     assert found["storage.rocksdb.layout_v1.LAYOUT"] == layout_v1.LAYOUT
+    assert found["storage.rocksdb.layout_v1.SINGLES_LAYOUT"] == layout_v1.SINGLES_LAYOUT
     assert found["storage.rocksdb.layout_bitmask.LAYOUT"] == layout_bitmask.LAYOUT
 
 

@@ -184,6 +184,8 @@ class SkipScanLayout:
         known = self._keys
         data = self._data
         offsets = rows.packed_offsets()
+        # Most prefixes may come once: only others have a list.
+        firsts: dict[bytes, bytes] = {}
         runs: dict[bytes, list[bytes]] = {}
         start = 0
         for topic, value in zip(rows.topics, rows.values):  # noqa: B905 - compiled to a bare loop
@@ -197,46 +199,51 @@ class SkipScanLayout:
             operations.append(stream + at + varying)
             operations.append(value)
             for prefix in prefixes:
+                if runs:
+                    run = runs.get(prefix)
+                    if run is not None:
+                        run.append(at)
+                        continue
+                first = firsts.setdefault(prefix, at)
+                if first is not at:
+                    runs[prefix] = [first, at]
+        index = self._index
+        # By token: RocksDB begins to look where it has put the last one, which is a fifth of what a
+        # write of two rows costs.
+        for prefix in sorted(firsts):
+            if runs:
                 run = runs.get(prefix)
-                if run is None:
-                    runs[prefix] = [at]
-                else:
-                    run.append(at)
-        if runs:
-            self._stage_runs(operations, runs, rows.offsets[-1] - rows.offsets[0] <= RUN_SPAN)
+                if run is not None:
+                    is_short = rows.offsets[-1] - rows.offsets[0] <= RUN_SPAN
+                    self._stage_run(operations, prefix, run, is_short)
+                    continue
+            operations.append(index)
+            operations.append(prefix + firsts[prefix])
+            operations.append(b"")
         return rows
 
-    def _stage_runs(
-        self, operations: Operations, runs: dict[bytes, list[bytes]], is_short: bool
+    def _stage_run(
+        self, operations: Operations, prefix: bytes, run: list[bytes], is_short: bool
     ) -> None:
-        """Add index entries.
+        """Add the index entries of several rows.
 
         Args:
             operations: get them.
-            runs: the offsets of rows, packed and ascending, by what their entries begin with.
-            is_short: no two of the offsets are too far apart for one entry.
+            prefix: what they begin with.
+            run: the offsets of the rows, packed and ascending.
+            is_short: no two of them are too far apart for one entry.
         """
         index, run_max = self._index, self._run_max
-        # By token: RocksDB begins to look where it has put the last one, which is a fifth of what a
-        # write of two rows costs.
-        for prefix in sorted(runs):
-            run = runs[prefix]
-            count = len(run)
-            if count == 1:
-                operations.append(index)
-                operations.append(prefix + run[0])
-                operations.append(b"")
-                continue
-            start = 0
-            while start < count:
-                stop = min(start + run_max, count)
-                if not is_short:
-                    end = pack_offset(unpack_offset(run[start])[0] + RUN_SPAN)
-                    stop = bisect_right(run, end, start, stop)
-                operations.append(index)
-                operations.append(prefix + run[stop - 1])
-                operations.append(b"".join(run[start : stop - 1]))
-                start = stop
+        start, count = 0, len(run)
+        while start < count:
+            stop = min(start + run_max, count)
+            if not is_short:
+                end = pack_offset(unpack_offset(run[start])[0] + RUN_SPAN)
+                stop = bisect_right(run, end, start, stop)
+            operations.append(index)
+            operations.append(prefix + run[stop - 1])
+            operations.append(b"".join(run[start : stop - 1]))
+            start = stop
 
     def _learn(self, topic: str) -> tuple[bytes, bytes, tuple[bytes, ...]]:
         resolved = self._trie.resolve(topic)
