@@ -340,7 +340,7 @@ def test_rows_of_one_write_share_an_entry(engine: Engine) -> None:
     ]
 
 
-@pytest.mark.parametrize("step", [1, 10_000, RUN_SPAN // 3, RUN_SPAN, RUN_SPAN + 1])
+@pytest.mark.parametrize("step", [1, 10_000, RUN_SPAN // 3, RUN_SPAN // 2, RUN_SPAN])
 def test_runs_are_bounded(engine: Engine, step: int) -> None:
     layout = layout_of(engine, 9)
     layout.seed(("d/+/t",))
@@ -357,6 +357,28 @@ def test_runs_are_bounded(engine: Engine, step: int) -> None:
         (1 + step * at, "d/1/t") for at in range(1, 2 * count, 2)
     ]
     assert list(layout.check(since_offset=0, until_offset=2**62)) == [2 * count]
+
+
+def test_a_run_spans_so_much_and_no_more(engine: Engine) -> None:
+    layout = layout_of(engine, 9)
+    layout.seed(("d/+/t",))
+    ends = [1, 1 + RUN_SPAN, 2 + 2 * RUN_SPAN, 3 + 3 * RUN_SPAN, 4 + 3 * RUN_SPAN]
+    put(engine, layout, [(at, "d/1/t") for at in ends])
+    assert runs(engine) == [tuple(ends[:2]), (ends[2],), tuple(ends[3:])]
+
+
+@pytest.mark.parametrize("number", [SINGLES_LAYOUT, LAYOUT])
+def test_index_entries_are_written_in_the_order_of_their_keys(engine: Engine, number: int) -> None:
+    trie = StructureTrie(thresholds=(0,))
+    layout = SkipScanLayout(lambda: engine, 1, trie, layout=number)
+    operations: Operations = []
+    topics = [f"{at * 7 % 10}/{at % 3}" for at in range(30)]
+    layout.append(operations, [Message(topic, b"", offset=at) for at, topic in enumerate(topics)])
+    written = [
+        key for table, key in zip(operations[::3], operations[1::3], strict=True) if table == INDEX
+    ]
+    assert written == sorted(written)
+    assert len(written) == (60 if number == SINGLES_LAYOUT else 10 + 3)
 
 
 def test_a_generation_of_layout_1_writes_single_entries(engine: Engine) -> None:

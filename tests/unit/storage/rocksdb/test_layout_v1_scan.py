@@ -245,6 +245,15 @@ def test_a_damaged_run_is_corrupt(engine: Engine, problem: str, value: bytes) ->
         assert pack_offset(last).hex() in raised.value.message
 
 
+def test_a_run_within_a_run_is_corrupt(engine: Engine) -> None:
+    for level, token in (A, B):
+        put_run(engine, level, token, 5, 20)
+        put_run(engine, level, token, 19, 30)
+    for constraints in ((A,), (A, B)):
+        with pytest.raises(StorageCorrupt, match="within the one before it"):
+            offsets(engine, constraints, 0, 2**62)
+
+
 def test_a_key_of_another_length_is_corrupt() -> None:
     with pytest.raises(StorageCorrupt, match="length"):
         run_of(bytes(26), pack_offset(1))
