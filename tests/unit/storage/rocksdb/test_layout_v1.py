@@ -552,11 +552,32 @@ def test_a_damaged_run_is_found_and_mended(
                 index = each.table == INDEX
                 operations += [INDEX, row, None] if index else layout.mended_index(row)
         engine.write(operations)
+        # Where nothing contradicts the rows, nothing has to be deleted first.
+        assert problems or findings(layout) == []
     assert findings(layout) == []
     assert scan(layout, "d/0/t") == [(at, "d/0/t") for at in range(10, 30, 2)]
     assert scan(layout, "d/1/t") == [(at, "d/1/t") for at in range(11, 30, 2)]
     row = next(engine.keys(DATA, b"", b"\xff"))
     assert layout.mended_index(row) == []
+
+
+def test_a_damaged_entry_is_not_written_over_by_mending(engine: Engine) -> None:
+    """It is deleted as a finding of its own, and is kept beside."""
+    layout, prefix = written(engine)
+    engine.write([INDEX, prefix + pack_offset(28), b"x"])
+    (row,) = (key for key in engine.keys(DATA, b"", b"\xff") if unpack_data(key)[1] == 28)
+    assert layout.mended_index(row) == []
+
+
+def test_levels_that_miss_nothing_are_not_mended(engine: Engine) -> None:
+    layout = layout_of(engine, 0)
+    put(engine, layout, [(at, f"a/{at % 2}") for at in range(10, 20)])
+    (row,) = (key for key in engine.keys(DATA, b"", b"\xff") if unpack_data(key)[1] == 14)
+    assert layout.mended_index(row) == []
+    level = index_prefix(row[:8], 1, "0")
+    lost = level + pack_offset(18)
+    engine.write([INDEX, lost, None, INDEX, level + pack_offset(12), pack_offset(10)])
+    assert layout.mended_index(row) == [INDEX, level + pack_offset(14), b""]
 
 
 def test_runs_that_overlap_are_found(engine: Engine) -> None:
