@@ -10,7 +10,7 @@ from perdure.config.schema import RocksdbConfig
 from perdure.errors import ConfigError, FormatTooNew, StorageCorrupt
 from perdure.model import Message
 from perdure.storage.codec import encode_record
-from perdure.storage.rocksdb import RocksDatabase, keys
+from perdure.storage.rocksdb import RocksDatabase, keys, store
 from perdure.storage.rocksdb.engine import META, Engine, Operations
 from perdure.storage.rocksdb.generations import Generation, GenerationHeader
 from perdure.storage.rocksdb.layout import table_generation, table_names
@@ -89,6 +89,27 @@ def test_tables_without_a_header_that_hold_messages_are_left_alone(path: Path) -
     engine = Engine(path, RocksdbConfig())
     assert len(list(engine.keys(table_names(1)[0], b"", b"\xff"))) == 2
     engine.close()
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_the_index_is_written_as_the_header_says(
+    path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(store.LAYOUTS, "skipscan", number)
+    database = RocksDatabase.open(path, config=RocksdbConfig(learn_thresholds=(0,)), now_us=NOW_US)
+    for generation in (1, 2, 3):
+        append_all(database, *(message(f"a/{n % 2}") for n in range(6)))
+        values = [
+            value
+            for _, value in database.tables()[0].items(f"g0000000{generation}.index", b"", b"x")
+        ]
+        assert len(values) == (12 if number == 1 else 3)
+        if generation == 1:
+            assert database.rotate(NOW_US + 100).layout == number
+        elif generation == 2:
+            structure = Structure((0,), ())
+            assert database.rotate_to(structure, NOW_US + 200).layout == number
+    database.close()
 
 
 def test_unknown_layout_is_too_new(path: Path) -> None:
