@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +18,7 @@ from perdure.errors import StorageCorrupt
 from perdure.storage.rocksdb import layout_v1_scan
 from perdure.storage.rocksdb.effort import Effort
 from perdure.storage.rocksdb.engine import Engine
+from perdure.storage.rocksdb.iterators import Seeker, bounded
 from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.layout_v1_scan import (
     RUN_OFFSETS_MAX,
@@ -205,18 +206,23 @@ def test_a_leap_within_a_run_is_no_seek(engine: Engine, monkeypatch: pytest.Monk
     put_run(engine, 0, "a", *range(100, 300, 2))
     put_run(engine, 1, "b", *range(100, 300, 3))
     seeks: list[bytes] = []
-    seeker = engine.seeker
 
     class Watched:
-        def __init__(self, end: bytes) -> None:
-            self._kept = seeker(INDEX, end)
-            self.value = self._kept.value
+        def __init__(self, kept: Any) -> None:
+            self._kept = kept
 
-        def seek(self, key: bytes) -> bytes | None:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._kept, name)
+
+        def seek(self, key: bytes) -> None:
             seeks.append(key)
-            return self._kept.seek(key)
+            self._kept.seek(key)
 
-    monkeypatch.setattr(engine, "seeker", lambda _table, end: Watched(end))
+    def seeker(table: str, end: bytes) -> Seeker:
+        options = bounded(end)
+        return Seeker(cast("Any", Watched(engine._tables[table].iter(options))), options)
+
+    monkeypatch.setattr(engine, "seeker", seeker)
     assert offsets(engine, (A, B), 0, 2**62) == list(range(100, 300, 6))
     assert len(seeks) == 3, "one for each run, and one behind them"
 
