@@ -108,6 +108,11 @@ class RecordTurns:
             self._is_waiting = True
             self._budget.add(self)
 
+    @property
+    def is_closed(self) -> bool:
+        """What is left is read, or found to be over, in a turn."""
+        return False
+
     def work_on(self) -> bool:
         """It is time; who has more comes back by itself."""
         self._is_waiting = False

@@ -245,6 +245,11 @@ class WebSocketShell(TransportShell):
             self._is_waiting = True
             self._owner.turn_budget.add(self)
 
+    @property
+    def is_closed(self) -> bool:
+        """Nothing more is read."""
+        return self._is_ended or self._lost
+
     def work_on(self) -> bool:
         """Read more of the frames that are left; whether there are others."""
         self._is_waiting = False

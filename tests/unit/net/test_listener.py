@@ -84,6 +84,8 @@ async def test_a_full_listener_refuses_and_takes_the_next_when_one_left(bench: B
 
 async def test_nobody_is_accepted_while_newcomers_crowd(bench: Bench) -> None:
     class Newcomer:
+        is_closed = False
+
         def work_on(self) -> bool:
             return False
 

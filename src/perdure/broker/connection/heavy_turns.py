@@ -100,6 +100,11 @@ class Waiting:
         self._size: int = size
         self._write: Callable[[], bool] = write
 
+    @property
+    def is_closed(self) -> bool:
+        """Who ends has still to end."""
+        return False
+
     def work_on(self) -> bool:
         """Its turn, perhaps."""
         if self._turns.may_write(self._size):

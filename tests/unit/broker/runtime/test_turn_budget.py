@@ -9,6 +9,7 @@ from perdure.broker.runtime.turn_budget import (
     DELIVERIES_MAX,
     FEW,
     FEWEST,
+    GONE_MAX,
     LEARNT_US,
     LEFTOVER_US,
     NO_LIMIT,
@@ -54,6 +55,7 @@ class Busy:
         self.name = name
         self.left = slices
         self.cost_us = cost_us
+        self.is_closed = False
         if is_new:
             hall.shifts.add_newcomer(self)
         else:
@@ -64,6 +66,32 @@ class Busy:
         self.hall.clock.advance_us(self.cost_us)
         self.left -= 1
         return self.left > 0
+
+
+def test_who_is_closed_keeps_nobody_waiting() -> None:
+    """Each turn has time for one slice; of clients that are gone only so many leave in it."""
+    hall = Hall()
+    gone = [Busy(hall, "gone", 1, is_new=number % 2 == 0) for number in range(GONE_MAX)]
+    Busy(hall, "new", 1, cost_us=LEFTOVER_US, is_new=True)
+    Busy(hall, "here", 1, cost_us=LEFTOVER_US)
+    for worker in gone:
+        worker.is_closed = True
+    hall.next_turn()
+    assert hall.done == ["new", "here"]
+
+
+def test_of_who_is_closed_so_many_leave_in_a_turn() -> None:
+    hall = Hall()
+    gone = [Busy(hall, "gone", 1) for _ in range(3 * GONE_MAX)]
+    Busy(hall, "here", 1)
+    for worker in gone:
+        worker.is_closed = True
+    gone[GONE_MAX].cost_us = LEFTOVER_US  # the first that is not forgotten without a slice
+    hall.next_turn()
+    assert hall.done == ["gone"]
+    hall.next_turn()
+    hall.next_turn()
+    assert "here" in hall.done
 
 
 def test_so_many_clients_begin_in_a_turn() -> None:
