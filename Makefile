@@ -94,7 +94,8 @@ COMPILED_TESTS ?= tests/contract tests/model tests/sim tests/wire tests/unit/mqt
 	tests/unit/session tests/unit/storage/rocksdb tests/unit/topic \
 	tests/unit/server/administration tests/unit/web tests/unit/cli tests/unit/observe
 
-$(COMPILED)/.built: $(STAMP) compiled.txt setup.py $(shell sed -n 's,^perdure/,src/&,p' compiled.txt)
+# All modules: those that stay interpreted are copied beside.
+$(COMPILED)/.built: $(STAMP) compiled.txt setup.py $(shell find src -name '*.py')
 	rm -rf $(COMPILED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		--no-build-isolation --target $(COMPILED) .
