@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from perdure.broker.delivery.live_session import GROUP_RUN_MAX
 from perdure.broker.delivery.pending import rows_of
 from perdure.errors import StorageError
 from perdure.model import InboxEntry
@@ -139,12 +138,11 @@ class CatchUp:
         limited = limits.may_drop(session)
         pending = PendingMessages(subscriptions, session.outbound.next_serial - 1)
         pending.page(page.messages, page.entries)
-        group_run: list[InboxEntry] = []
         while pending.advance():
             message, options = pending.message, pending.options
             if message is None or options is None:
                 assert pending.entry is not None
-                group_run = self._offer_entry(session, pending.entry, group_run)
+                self._offer_entry(session, pending.entry)
                 continue
             if limited:
                 if limits.drops(session, message):
@@ -177,17 +175,8 @@ class CatchUp:
         offered = session.deliver_run(run if taken == len(run) else run[:taken], identifiers)
         pending.give_back(len(run) - offered)
 
-    def _offer_entry(
-        self, session: LiveSession, entry: InboxEntry, group_run: list[InboxEntry]
-    ) -> list[InboxEntry]:
-        """Offer an entry of the private stream.
-
-        Args:
-            group_run: what groups gave that was offered before it in this step, the last of it.
-
-        Returns:
-            The same with this entry, if it is one of those.
-        """
+    def _offer_entry(self, session: LiveSession, entry: InboxEntry) -> None:
+        """Offer an entry of the private stream."""
         session.inbox_until = max(session.inbox_until, entry.offset)
         if entry.serial:
             session.outbound.pass_to(entry.serial)
@@ -200,19 +189,14 @@ class CatchUp:
                 session.drop_note += 1
             session.outbound.skip(entry.offset)
             session.moved()
-            return group_run
+            return
         if not entry.group_key and self._pending_limits.drops_entry(session, entry, message):
-            return group_run
+            return
         if entry.group_key and not session.outbound.was_settled(session.outbound.next_serial):
             runs = session.group_runs
             # Those that were dispatched while it was behind are there.
             if not runs or runs[-1][-1].offset < entry.offset:
-                if runs and runs[-1] is group_run and len(group_run) < GROUP_RUN_MAX:
-                    group_run.append(entry)
-                else:
-                    group_run = [entry]
-                    runs.append(group_run)
+                session.hold_given([entry])
         session.offer(
             message, entry.qos, entry.retain, entry.identifiers, entry.offset, entry.group_key
         )
-        return group_run

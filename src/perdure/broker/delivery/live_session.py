@@ -28,7 +28,7 @@ from perdure.session.inbound import Inbound
 from perdure.session.inflight import RELEASED, Delivery
 from perdure.session.outbound import Outbound
 
-GROUP_RUN_MAX: Final = 64
+_GROUP_RUN_MAX: Final = 64
 """Entries of a group that are forgotten together, once the client has acknowledged all of them."""
 
 _NO_ENTRIES: Final[list[InboxEntry]] = []
@@ -280,7 +280,7 @@ class LiveSession(HeldSession):
         if entry.offset > self.inbox_until:
             self.inbox_until = entry.offset
         if entry.group_key:
-            self._hold(self.given.pop(id(entry), [entry]))
+            self.hold_given(self.given.pop(id(entry), [entry]))
         if entry.again and entry.qos == 1:
             # An entry has an offset of its own; one of QoS 2 is sent once it is safe.
             self.outbound.maybe_sent_offset = entry.offset
@@ -302,14 +302,14 @@ class LiveSession(HeldSession):
         if self.has_waiters:
             self.pump()
 
-    def _hold(self, entries: list[InboxEntry]) -> None:
-        """Keep what a group gave until it is settled."""
+    def hold_given(self, entries: list[InboxEntry]) -> None:
+        """Keep what a group gave until it is settled; it stands behind all that is kept."""
         runs = self.group_runs
-        if self.durable and len(entries) < GROUP_RUN_MAX:
+        if self.durable and len(entries) < _GROUP_RUN_MAX:
             # Each is a row, so nobody has to find them as they were given; where they come one by
             # one a list for each would be as large as the entry.
             run = self._joined_run
-            if runs and runs[-1] is run and len(run) + len(entries) <= GROUP_RUN_MAX:
+            if runs and runs[-1] is run and len(run) + len(entries) <= _GROUP_RUN_MAX:
                 run += entries
                 return
             entries = self._joined_run = entries.copy()
@@ -321,7 +321,7 @@ class LiveSession(HeldSession):
         self.inbox_queued -= count
         self.inbox_until = max(self.inbox_until, entries[count - 1].offset)
         self.given.pop(id(entries), None)
-        self._hold(entries)
+        self.hold_given(entries)
         outbound = self.outbound
         if outbound.maybe_sent_offset:
             for entry in entries:

@@ -76,6 +76,6 @@ class SysPublisher:
         message = Message(topic, payload, 0, True, "", b"", 0, published_us)
         self._retained[topic] = message
         # Where nobody listens it would end a turn, and have a node that rests read at once for a
-        # second: half of what it costs under load.
+        # second: two fifths of what it costs under load.
         if self._core.router.match(topic):
             self._core.pipeline.dispatch(message)

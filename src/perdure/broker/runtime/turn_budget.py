@@ -450,7 +450,7 @@ class TurnBudget:
         until_us = clock.monotonic_us() + LEFTOVER_US
         # They take no slice of others: of clients that come and go fast thousands would stand here
         # for the whole time of a CONNECT, with all that belongs to them.
-        left = _let_go(workers, _let_go(newcomers, GONE_MAX))
+        left = _let_go(newcomers, GONE_MAX)
         for _ in range(min(BEGUN_MAX, len(newcomers))):
             self._serve(newcomers)
             if clock.monotonic_us() >= until_us:

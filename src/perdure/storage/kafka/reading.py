@@ -114,6 +114,11 @@ class Reading:
         """Nor does anybody wait."""
         return self._gathers_ms == REST_MS
 
+    @property
+    def _gathers_bytes(self) -> int:
+        """What Kafka does not gather any further, at this pace."""
+        return REST_BYTES if self.rests else RHYTHM_BYTES
+
     def begin(self, position: int) -> None:
         """Read from a position on."""
         self._position = position
@@ -154,8 +159,7 @@ class Reading:
             messages.append(message)
         self._position = position
         self._window_count += len(messages)
-        most_bytes = REST_BYTES if self.rests else RHYTHM_BYTES
-        self._much = size_bytes >= most_bytes or len(found) >= RECORDS_MAX
+        self._much = size_bytes >= self._gathers_bytes or len(found) >= RECORDS_MAX
         return messages
 
     def known_end(self) -> int:
@@ -187,10 +191,7 @@ class Reading:
         self._reader.unassign()
         known = self._consumers.get(gathers_ms)
         if known is None:
-            gathers = {
-                "fetch.wait.max.ms": gathers_ms,
-                "fetch.min.bytes": REST_BYTES if gathers_ms == REST_MS else RHYTHM_BYTES,
-            }
+            gathers = {"fetch.wait.max.ms": gathers_ms, "fetch.min.bytes": self._gathers_bytes}
             known = Consumer({**self._settings.consumer(), **gathers, **self._callbacks})
             self._consumers[gathers_ms] = known
         self._reader = known
