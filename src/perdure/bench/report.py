@@ -143,19 +143,27 @@ def balance(result: Result) -> str:
     return ", ".join(parts)
 
 
+def _of_nodes(phase: Phase, what: str) -> str:
+    """A figure of each node of a cluster; empty = there is none."""
+    return ", ".join(
+        f"node {name.removeprefix('node').removesuffix(what)} {value:.1f} us"
+        for name, value in phase.extra.items()
+        if name.endswith(what)
+    )
+
+
 def notes(result: Result, verdicts: Sequence[Verdict] = ()) -> list[str]:
     """Further lines: what only some phases have, warnings, expectations."""
     lines = []
     for phase in result.phases:
         if "bytes_each" in phase.extra:
             lines.append(f"{phase.name}: {size(int(phase.extra['bytes_each']))} for each")
-        used = [
-            f"node {name[4:-7]} {value:.1f} us"
-            for name, value in phase.extra.items()
-            if name.endswith("_cpu_us")
-        ]
+        used = _of_nodes(phase, "_cpu_us")
         if used:
-            lines.append(f"{phase.name}: CPU for each message: {', '.join(used)}")
+            lines.append(f"{phase.name}: CPU for each message: {used}")
+        added = _of_nodes(phase, "_added_us")
+        if added:
+            lines.append(f"{phase.name}: of that beyond what a node takes at rest: {added}")
         if "restart_s" in phase.extra:
             lines.append(f"{phase.name}: listened again after {phase.extra['restart_s']:.2f} s")
         if phase.late_p99_ms is not None:

@@ -134,7 +134,8 @@ def _read_runs(value: bytes, runs: int, batch: Batch) -> int:
     size = len(value)
     at = HEAD_BYTES
     for _ in range(runs):
-        topic, start, at = run_at(value, at)
+        name, start, at = run_at(value, at)
+        topic = name.decode()
         if at > size:
             raise StorageCorrupt("a batch is cut short")
         if value[start] == bundle.KIND:
@@ -145,18 +146,18 @@ def _read_runs(value: bytes, runs: int, batch: Batch) -> int:
     return at
 
 
-def run_at(value: bytes, at: int) -> tuple[str, int, int]:
+def run_at(value: bytes, at: int) -> tuple[bytes, int, int]:
     """Topic of the run that begins at a place, and where its row begins and ends, which may be
     beyond the bytes.
 
     Raises:
-        LookupError, UnicodeDecodeError: there is none.
+        LookupError: there is none.
     """
     start = at + 2
     at = start + (value[at] << 8 | value[at + 1])
-    topic = value[start:at].decode()
+    name = value[start:at]
     start = at + 4
-    return topic, start, start + uint32_at(value, at)
+    return name, start, start + uint32_at(value, at)
 
 
 def _read_operations(value: bytes, at: int, batch: Batch, given: GivenOffsets) -> None:

@@ -32,6 +32,7 @@ from perdure.storage.operation_codec import (
     SPEAK,
 )
 from perdure.storage.operations import Operation
+from perdure.topic.known import KnownTopics
 
 _OWNER_AT: Final = 4
 """Where the owner stands in the body of a ``Speak``."""
@@ -76,18 +77,19 @@ class Received:
         self.speaking: list[bytes] = []
 
 
-def receive(value: bytes, spoken: set[bytes]) -> Received | None:
+def receive(value: bytes, spoken: set[bytes], known: KnownTopics) -> Received | None:
     """What is in the bytes of a batch; None = it has to be decoded.
 
     Args:
         value: what ``batch_codec.encode`` gave.
         spoken: the owners that publishers are known to speak for, each as ``Received.speaking``.
+        known: topics of others.
     """
     if len(value) < HEAD_BYTES or value[0] != VERSION or uint32_at(value, 5):
         return None  # or it places something
     received = Received()
     try:
-        at = _read_rows(value, received)
+        at = _read_rows(value, received, known)
         if at and _read_operations(value, at, received, spoken):
             return received
     except (struct.error, UnicodeDecodeError, LookupError, StorageError):
@@ -100,21 +102,21 @@ def cursors_of(found: dict[bytes, bytes]) -> list[Operation]:
     return [DECODERS[PUT_CURSOR](owner + cursor, _NOWHERE) for owner, cursor in found.items()]
 
 
-def _read_rows(value: bytes, received: Received) -> int:
+def _read_rows(value: bytes, received: Received, known: KnownTopics) -> int:
     """Add the rows; returns where the operations begin, 0 = something is wrong."""
     size = len(value)
     at = HEAD_BYTES
     count = payload_bytes = 0
     topics, values, counts = received.topics, received.values, received.counts
     for _ in range(uint32_at(value, 1)):
-        topic, start, at = run_at(value, at)
+        name, start, at = run_at(value, at)
         if at > size:
             return 0
         row = value[start:at]
         messages, row_bytes = bundle.extent(row)
         if not messages:
             return 0
-        topics.append(topic)
+        topics.append(known.topic(name))
         values.append(row)
         counts.append(messages)
         count += messages
@@ -147,8 +149,10 @@ def _read_operations(value: bytes, at: int, received: Received, spoken: set[byte
             cursor = start + _OWNER_BYTES + (value[start + 8] << 8 | value[start + 9])
             if not is_cursor(value, cursor, at):
                 return False
-            value[start + _OWNER_BYTES : cursor].decode()  # or it is no name
-            received.cursors[value[start:cursor]] = value[cursor:at]
+            owner = value[start:cursor]
+            if owner not in received.cursors:
+                owner[_OWNER_BYTES:].decode()  # or it is no name
+            received.cursors[owner] = value[cursor:at]
         elif kind in (PUT_AWAITING, DELETE_AWAITING):
             received.operations.append(DECODERS[kind](value[start:at], _NOWHERE))
         else:

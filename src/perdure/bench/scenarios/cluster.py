@@ -14,14 +14,40 @@ from perdure.bench.runner import Run
 TAKEOVERS: Final = 50
 """Moves of a client from one node to the next that are measured."""
 
+SETTLE_S: Final = 2.0
+"""How long nodes are left alone before it is measured what they cost at rest, seconds."""
+REST_S: Final = 5.0
+"""How long that is measured, seconds."""
+
 
 def cluster(run: Run) -> list[Phase]:
     """Pairs whose clients are both at the first node; pairs whose subscribers are at the others; a
     client that goes from node to node while its last connection is open."""
+    rest = _rest(run)
     phases = [_flow(run, "local")]
     if len(run.places) > 1:
-        phases += [_flow(run, "across"), _takeover(run)]
+        phases.append(_flow(run, "across"))
+    for phase in phases:
+        _tell_added(phase, rest)
+    if len(run.places) > 1:
+        phases.append(_takeover(run))
     return phases
+
+
+def _rest(run: Run) -> Phase:
+    """Nobody is there: what each node takes in a second is what is done."""
+    run.sleep(SETTLE_S, "nodes settle")
+    watch = run.stopwatch()
+    run.sleep(REST_S, "nodes at rest")
+    return watch.stop("rest", done=round(REST_S))
+
+
+def _tell_added(phase: Phase, rest: Phase) -> None:
+    """What a message adds to what a node costs without any, ``node2_added_us`` and so on: at a node
+    that nobody is connected to, what applying it costs."""
+    for name, rest_us in rest.extra.items():
+        added_us = phase.extra[name] - rest_us * phase.seconds / max(1, phase.done)
+        phase.extra[name.replace("_cpu_us", "_added_us")] = round(max(0.0, added_us), 2)
 
 
 def _flow(run: Run, name: str) -> Phase:

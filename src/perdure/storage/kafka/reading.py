@@ -15,8 +15,8 @@ turns the one that goes on is assigned the position that was reached, and what a
 brings is below it.
 
 Sketch, 170 records/s of 30 messages each: at once 143 wake-ups/s of the loop and 48 ms/s of CPU;
-in rhythm 36 wake-ups/s and 10 ms/s. At rest 2 pages/s: 2 * 0.75 instead of 40 * 0.75 ms/s, and
-2 answers of Kafka instead of 40, of 0.1 ms each in librdkafka's threads.
+in rhythm 36 wake-ups/s and 10 ms/s. At rest 1 page/s: 0.75 instead of 40 * 0.75 ms/s, and 1 answer
+of Kafka instead of 40, of 0.1 ms each in librdkafka's threads.
 """
 
 from __future__ import annotations
@@ -43,14 +43,18 @@ had nothing for a while, and a claim on a session, come so much later."""
 RHYTHM_BYTES: Final = 256 * 1024
 """What Kafka does not gather any further; less than a fetch of one partition may bring."""
 
-REST_MS: Final = 500
+REST_MS: Final = 1000
 """How long Kafka gathers for a node that rests, milliseconds."""
 
-REST_BYTES: Final = 768 * 1024
-"""As ``RHYTHM_BYTES`` for a node that rests; its loop takes that in one turn of some 10 ms."""
+REST_BYTES: Final = 1024 * 1024
+"""As ``RHYTHM_BYTES`` for a node that rests."""
+
+REST_FETCH_BYTES: Final = 2 * REST_BYTES
+"""What a fetch may bring it: more than it has Kafka gather."""
 
 REST_S: Final = 0.5
-"""How long what was read lies there at a node that rests, seconds."""
+"""How long what was read lies there at a node that rests, seconds: Kafka's answers are looked for
+so often."""
 
 LEADER_S: Final = 1.0
 """How long a consumer that begins is waited for to hear who leads the partition, seconds."""
@@ -192,6 +196,8 @@ class Reading:
         known = self._consumers.get(gathers_ms)
         if known is None:
             gathers = {"fetch.wait.max.ms": gathers_ms, "fetch.min.bytes": self._gathers_bytes}
+            if self.rests:
+                gathers["max.partition.fetch.bytes"] = REST_FETCH_BYTES
             known = Consumer({**self._settings.consumer(), **gathers, **self._callbacks})
             self._consumers[gathers_ms] = known
         self._reader = known

@@ -47,9 +47,14 @@ from perdure.storage.ordered.record import Begin, Expire, Record
 from perdure.storage.peer_operations import PassMessage, Speak
 from perdure.storage.received import Received, cursors_of, receive
 from perdure.storage.rows import Rows
+from perdure.topic.known import KnownTopics
 
 PAGE_MAX: Final = 1024
-"""Messages and operations of a page, beyond which a write costs nothing in comparison."""
+"""Messages and operations of a page, beyond which a write costs nothing in comparison; what more of
+them hold is not in a core's cache any more."""
+
+PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of the records of a page, which are in memory a few times while it is written."""
 
 _NOBODY: Final[set[bytes]] = set()
 
@@ -92,6 +97,8 @@ class _Page:
         self.now_us = 0
         self.takes_rows: bool = True
         """Its messages are rows so far."""
+        self.size_bytes: int = 0
+        """Of its records."""
         self.spoken: set[bytes] = set()
         """The owners that publishers speak for, as ``receive`` is told."""
         self._spoken: dict[str, int] = {}
@@ -100,11 +107,15 @@ class _Page:
         """As ``Received.cursors``: nobody looks at one in between."""
 
     @property
-    def size(self) -> int:
-        """Messages and operations."""
+    def is_full(self) -> bool:
+        """It is to be written."""
         rows = self.batch.rows
-        count = len(self.batch.messages) if rows is None else rows.count
-        return count + len(self.batch.operations) + len(self._cursors)
+        count = len(self.batch.operations) + len(self._cursors)
+        if rows is None:
+            count += len(self.batch.messages)
+        else:
+            count += rows.count
+        return count >= PAGE_MAX or self.size_bytes >= PAGE_BYTES_MAX
 
     def take(self, received: Received, offset: int) -> None:
         """Put what was received, and counts, behind what is there.
@@ -117,12 +128,15 @@ class _Page:
         if rows is None and received.count:
             rows = self.batch.rows = Rows(offset)
         if rows is not None:
-            last = offset - 1
-            topics, values, counts = received.topics, received.values, received.counts
-            # Lists of one length: of them the compiled loop takes the items by itself.
-            for topic, value, count in zip(topics, values, counts):  # noqa: B905
-                last += count
-                rows.add(topic, last, value)
+            rows.topics += received.topics
+            rows.values += received.values
+            if received.count == len(received.counts):
+                rows.offsets += range(offset, offset + received.count)
+            else:
+                last = offset - 1
+                for count in received.counts:
+                    last += count
+                    rows.offsets.append(last)
             rows.count += received.count
             rows.payload_bytes += received.payload_bytes
         for said in received.speaking:
@@ -191,6 +205,7 @@ class View:
         self._placed: dict[str, dict[int, tuple[int, int]]] = {}
         self._parts: dict[str, dict[int, bytes]] = {}
         self._page: _Page | None = None
+        self._topics: KnownTopics = KnownTopics()
         self.load()
 
     def load(self) -> None:
@@ -284,7 +299,8 @@ class View:
         for name, member in self.members.take_changed():
             page.members[name] = member
         page.entry, page.record, page.now_us = entry, record, now_us
-        if page.size >= PAGE_MAX:
+        page.size_bytes += len(record.batch)
+        if page.is_full:
             done += self.flush()
 
     def _opened(self) -> _Page:
@@ -298,7 +314,7 @@ class View:
         publishers speak for the owners that are there, and a page changes none."""
         if (page is not None and not page.takes_rows) or self._parts.get(record.node):
             return None
-        received = receive(record.batch, _NOBODY if page is None else page.spoken)
+        received = receive(record.batch, _NOBODY if page is None else page.spoken, self._topics)
         if received is not None:
             for each in received.operations:
                 if isinstance(each, Speak) and self.local.owner_epoch(each.client_id) != each.epoch:

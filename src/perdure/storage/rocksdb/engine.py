@@ -351,7 +351,9 @@ class Engine:
         table.set_block_cache(self._cache)
         table.set_cache_index_and_filter_blocks(True)
         table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-        table.set_bloom_filter(10, False)
+        if not name.endswith(".data"):
+            # Of a message's row nobody asks whether it is there.
+            table.set_bloom_filter(10, False)
         # In parts: the index or the filter of a large file, in one piece, is more than a shard of
         # the cache keeps, and would be read and checked anew for each key.
         table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())

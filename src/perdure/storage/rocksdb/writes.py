@@ -20,17 +20,15 @@ def fill(batch: Any, operations: list[Any], handles: dict[str, Any]) -> None:
     put = batch.put
     last: Any = None
     handle: Any = None
-    tables: list[Any] = operations[::3]
-    row_keys: list[Any] = operations[1::3]
-    values: list[Any] = operations[2::3]
-    # Lists and no iterator: of them the compiled loop takes the items by itself.
-    for table, key, value in zip(tables, row_keys, values):  # noqa: B905 - see the assertion
+    for at in range(0, len(operations), 3):
+        table = operations[at]
         if table is not last:
             last = table
             handle = handles.get(table)
         if handle is None:
             continue
+        value = operations[at + 2]
         if value is None:
-            batch.delete(key, handle)
+            batch.delete(operations[at + 1], handle)
         else:
-            put(key, value, handle)
+            put(operations[at + 1], value, handle)

@@ -95,12 +95,14 @@ def test_nodes_are_measured_beside_each_other(
         assert run([*command, "--json"]) == 0
         found = record(capsys)
         assert [phase["name"] for phase in found["phases"]] == ["local", "across", "takeover"]
-        assert all(phase["extra"]["node1_cpu_us"] > 0 for phase in found["phases"][:2])
+        for each in (phase["extra"] for phase in found["phases"][:2]):
+            assert 0 <= each["node1_added_us"] <= each["node1_cpu_us"] > 0
         assert found["phases"][2]["ack"]["count"] == 50
         assert run(command) == 0
         shown = capsys.readouterr().out
         assert "cluster: 4 pairs, 2 nodes" in shown
         assert "across: CPU for each message: node 1" in shown
+        assert "across: of that beyond what a node takes at rest: node 1" in shown
         assert run(["bench", "cluster", *urls[:2], "--pairs", "2", *SHORT, "--json"]) == 0
         assert [phase["name"] for phase in record(capsys)["phases"]] == ["local"]
     finally:

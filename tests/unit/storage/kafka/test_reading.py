@@ -156,6 +156,6 @@ def test_who_is_far_behind_does_not_rest(
     """What librdkafka keeps is bounded: a node that rests reads as fast as others write."""
     rest(readings)
     monkeypatch.setattr(its, "REST_S", 0.0)
-    readings.write(1, bytes(its.REST_BYTES))
+    readings.write(2, bytes(its.REST_BYTES // 2))
     monkeypatch.setattr(its, "REST_S", 600.0)
     assert readings.reading.read() == []
