@@ -28,7 +28,7 @@ def cluster(run: Run) -> list[Phase]:
     if len(run.places) > 1:
         phases.append(_flow(run, "across"))
     for phase in phases:
-        _tell_added(phase, rest)
+        tell_added(phase, rest)
     if len(run.places) > 1:
         phases.append(_takeover(run))
     return phases
@@ -42,7 +42,7 @@ def _rest(run: Run) -> Phase:
     return watch.stop("rest", done=round(REST_S))
 
 
-def _tell_added(phase: Phase, rest: Phase) -> None:
+def tell_added(phase: Phase, rest: Phase) -> None:
     """What a message adds to what a node costs without any, ``node2_added_us`` and so on: at a node
     that nobody is connected to, what applying it costs."""
     for name, rest_us in rest.extra.items():

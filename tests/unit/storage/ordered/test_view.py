@@ -26,7 +26,7 @@ from perdure.storage.ordered.record import (
     decode_record,
     encode_record,
 )
-from perdure.storage.ordered.view import PAGE_MAX, Applied, View
+from perdure.storage.ordered.view import PAGE_BYTES_MAX, PAGE_MAX, Applied, View
 from perdure.storage.peer_operations import Speak
 from tests.contract.values import entry, message, record
 
@@ -236,6 +236,28 @@ def test_a_page_ends_before_what_looks_at_it_and_when_it_is_large() -> None:
     # The claim is not gathered, and neither is the end of a node; a full page does not wait.
     assert found == [0, 0, 2, 0, 1, 1, 1, 1]
     assert view.flush() == []
+
+
+@pytest.mark.parametrize("is_decoded", [False, True])
+def test_a_page_of_large_messages_ends_sooner(is_decoded: bool) -> None:
+    """Whether its messages are rows or were decoded."""
+    log = Log()
+    for number in range(6):
+        batch = Batch()
+        batch.speak("c1", epoch=4)
+        batch.append(message("t", bytes(PAGE_BYTES_MAX // 4), publisher="c1"))
+        if is_decoded:
+            batch.pass_on(message("t", b"%d" % number, qos=0, publisher="c1"))
+        log.submit("n1", batch)
+    view = View(MemoryDatabase())
+    gathered(view, log.entries[: log.begun])
+    found: list[int] = []
+    for each in log.entries[log.begun :]:
+        done: list[Applied] = []
+        view.gather(each, decode_record(each.value), done)
+        found.append(len(done))
+    assert found == [0, 0, 0, 1, 0, 0]
+    assert len(view.flush()) == 1
 
 
 def began(base: int, database: str) -> LogRecord:
