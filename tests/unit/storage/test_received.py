@@ -18,6 +18,7 @@ from perdure.storage.peer_operations import Speak
 from perdure.storage.received import Received, cursors_of, receive
 from perdure.storage.rocksdb import RocksDatabase
 from perdure.storage.rows import Rows
+from perdure.topic.known import KnownTopics
 from tests.contract.values import entry, message, read_all, record
 
 TIME_US = 1_700_000_000_000_000
@@ -60,7 +61,7 @@ def test_rows_have_the_messages_of_the_batch(seed: int) -> None:
     chance = random.Random(seed)
     value = encode(batch_of(chance, 150))
     decoded = decode(value, Offsets(), TIME_US)
-    received = receive(value, set())
+    received = receive(value, set(), KnownTopics())
     assert received is not None
     rows = rows_of(received, decoded.first_offset)
     assert rows.messages() == decoded.messages
@@ -82,7 +83,7 @@ async def test_a_store_takes_rows_as_it_takes_messages(layout: str, tmp_path: Pa
             batch = decode(each, store.offsets, TIME_US)
             batch.operations = []
             if name == "rows":
-                received = receive(each, set())
+                received = receive(each, set(), KnownTopics())
                 assert received is not None
                 batch.rows, batch.messages = rows_of(received, batch.first_offset), []
             store.apply(batch)
@@ -103,11 +104,11 @@ def test_who_speaks_for_the_same_owner_is_not_asked_again() -> None:
     batch.put_awaiting_release("d", 9, epoch=4)
     batch.delete_awaiting_release("d", 8, epoch=4)
     value = encode(batch)
-    first = receive(value, set())
+    first = receive(value, set(), KnownTopics())
     assert first is not None
     (speak,) = [each for each in first.operations if isinstance(each, Speak)]
     assert (speak.client_id, speak.epoch) == ("c", -3)
-    again = receive(value, set(first.speaking))
+    again = receive(value, set(first.speaking), KnownTopics())
     assert again is not None
     assert not again.speaking
     assert [type(each) for each in again.operations] == [
@@ -120,7 +121,7 @@ def test_of_the_cursors_of_an_owner_the_last_one_is_left() -> None:
     batch = Batch()
     for at, (client_id, epoch) in enumerate([("d", 4), ("Ä", -5), ("d", 4), ("d", 5)]):
         batch.put_cursor(client_id, cursors[at % 3], epoch=epoch)
-    received = receive(encode(batch), set())
+    received = receive(encode(batch), set(), KnownTopics())
     assert received is not None
     assert not received.operations
     left = cursors_of(received.cursors)
@@ -140,7 +141,7 @@ def test_a_cursor_that_is_none_is_found_where_it_stands(at: int) -> None:
     batch.put_cursor("d", Cursor(7, 5, (7,), (8,), 9), epoch=4)
     value = bytearray(encode(batch))
     value[-(5 + 10 + 1 + 33 + 8) + at] ^= 0x81
-    received = receive(bytes(value), set())
+    received = receive(bytes(value), set(), KnownTopics())
     try:
         expected = decode(bytes(value), Offsets(), TIME_US).operations
     except StorageError:
@@ -160,22 +161,24 @@ def test_what_does_more_is_decoded() -> None:
     claims.claim_session(record("c", 9), seen=4)
     places.place(entry(0, group_key="g/t"))
     for batch in (retains, passes, claims, places):
-        assert receive(encode(batch), set()) is None
+        assert receive(encode(batch), set(), KnownTopics()) is None
 
 
 def test_what_is_cut_short_or_of_a_later_release_is_decoded() -> None:
     """That finds what is wrong: nothing that is broken becomes a row."""
     value = encode(batch_of(random.Random(3), 100))
     for length in range(len(value)):
-        received = receive(value[:length], set())
+        received = receive(value[:length], set(), KnownTopics())
         # Where an operation ends the batch may end, too.
         assert received is None or received.count == len(decode(value, Offsets(), 1).messages)
-    assert receive(b"\x02" + value[1:], set()) is None
+    assert receive(b"\x02" + value[1:], set(), KnownTopics()) is None
     single = Batch()
     single.append(message("t", b"x"))
     value = encode(single)
     at = value.index(b"\x00\x01t") + 3 + 4
-    assert receive(value, set()) is not None
-    assert receive(value[:at] + b"\x03" + value[at + 1 :], set()) is None, "a later kind of row"
+    assert receive(value, set(), KnownTopics()) is not None
+    assert receive(value[:at] + b"\x03" + value[at + 1 :], set(), KnownTopics()) is None, (
+        "a later kind of row"
+    )
     long = value[: at + 10] + b"\xff\xff" + value[at + 12 :]
-    assert receive(long, set()) is None, "a publisher that is longer than the row"
+    assert receive(long, set(), KnownTopics()) is None, "a publisher that is longer than the row"
