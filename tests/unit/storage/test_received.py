@@ -76,6 +76,7 @@ def test_rows_have_the_messages_of_the_batch(seed: int) -> None:
 async def test_a_store_takes_rows_as_it_takes_messages(layout: str, tmp_path: Path) -> None:
     chance = random.Random(1)
     found = []
+    known = KnownTopics()
     value = [encode(batch_of(chance, 3_000)) for _ in range(3)]
     for name in ("messages", "rows"):
         store = RocksDatabase.open(tmp_path / name, config=RocksdbConfig(layout=layout))
@@ -83,7 +84,7 @@ async def test_a_store_takes_rows_as_it_takes_messages(layout: str, tmp_path: Pa
             batch = decode(each, store.offsets, TIME_US)
             batch.operations = []
             if name == "rows":
-                received = receive(each, set(), KnownTopics())
+                received = receive(each, set(), known)
                 assert received is not None
                 batch.rows, batch.messages = rows_of(received, batch.first_offset), []
             store.apply(batch)
