@@ -181,7 +181,7 @@ def checks_of(rounds: Sequence[dict[str, Any]]) -> list[Check]:
             put(f"{name}, {said}: CPU of the node with the clients", "us/message",
                 f"{group}.{load}.local.node1_cpu_us")  # fmt: skip
             put(f"{name}, {said}: CPU of a node that wants none", "us/message",
-                f"{group}.{load}.local.node2_cpu_us")  # fmt: skip
+                f"{group}.{load}.local.node2_cpu_us", 3.0 if is_promised else None)  # fmt: skip
             put(f"{name}, {said}: of that beyond what it takes at rest", "us/message",
                 f"{group}.{load}.local.node2_added_us", 3.0 if is_promised else None)  # fmt: skip
             put(f"{name}, {said}: CPU of Kafka, all three", "us/message",

@@ -147,8 +147,8 @@ def _read_runs(value: bytes, runs: int, batch: Batch) -> int:
 
 
 def run_at(value: bytes, at: int) -> tuple[bytes, int, int]:
-    """Topic of the run that begins at a place, and where its row begins and ends, which may be
-    beyond the bytes.
+    """Topic (UTF-8) of the run that begins at a place, and where its row begins and ends, which may
+    be beyond the bytes.
 
     Raises:
         LookupError: there is none.

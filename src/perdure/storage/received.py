@@ -83,7 +83,7 @@ def receive(value: bytes, spoken: set[bytes], known: KnownTopics) -> Received | 
     Args:
         value: what ``batch_codec.encode`` gave.
         spoken: the owners that publishers are known to speak for, each as ``Received.speaking``.
-        known: topics of others.
+        known: topics that came before.
     """
     if len(value) < HEAD_BYTES or value[0] != VERSION or uint32_at(value, 5):
         return None  # or it places something

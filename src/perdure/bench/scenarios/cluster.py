@@ -23,14 +23,10 @@ REST_S: Final = 5.0
 def cluster(run: Run) -> list[Phase]:
     """Pairs whose clients are both at the first node; pairs whose subscribers are at the others; a
     client that goes from node to node while its last connection is open."""
-    rest = _rest(run)
-    phases = [_flow(run, "local")]
+    rest = _rest(run) if run.target.node_probes else None
+    phases = [_flow(run, "local", rest)]
     if len(run.places) > 1:
-        phases.append(_flow(run, "across"))
-    for phase in phases:
-        tell_added(phase, rest)
-    if len(run.places) > 1:
-        phases.append(_takeover(run))
+        phases += [_flow(run, "across", rest), _takeover(run)]
     return phases
 
 
@@ -50,7 +46,7 @@ def tell_added(phase: Phase, rest: Phase) -> None:
         phase.extra[name.replace("_cpu_us", "_added_us")] = round(max(0.0, added_us), 2)
 
 
-def _flow(run: Run, name: str) -> Phase:
+def _flow(run: Run, name: str, rest: Phase | None) -> Phase:
     settings, others = run.settings, len(run.places) - 1
     streams = [
         run.stream(f"{settings.root}/{name}/{number:06}") for number in range(settings.publishers)
@@ -74,6 +70,8 @@ def _flow(run: Run, name: str) -> Phase:
     run.disconnect([*publishers, *subscribers])
     if settings.durable:
         run.discard(subscribers)
+    if rest is not None:
+        tell_added(phase, rest)
     return phase
 
 

@@ -110,11 +110,8 @@ class _Page:
     def is_full(self) -> bool:
         """It is to be written."""
         rows = self.batch.rows
-        count = len(self.batch.operations) + len(self._cursors)
-        if rows is None:
-            count += len(self.batch.messages)
-        else:
-            count += rows.count
+        count = len(self.batch.messages) if rows is None else rows.count
+        count += len(self.batch.operations) + len(self._cursors)
         return count >= PAGE_MAX or self.size_bytes >= PAGE_BYTES_MAX
 
     def take(self, received: Received, offset: int) -> None:

@@ -154,6 +154,17 @@ def gathered(view: View, entries: list[LogRecord]) -> list[Applied]:
     return found + view.flush()
 
 
+def writes_of(view: View, log: Log) -> list[int]:
+    """How much each record behind the log's beginning has had applied."""
+    gathered(view, log.entries[: log.begun])
+    found: list[int] = []
+    for each in log.entries[log.begun :]:
+        done: list[Applied] = []
+        view.gather(each, decode_record(each.value), done)
+        found.append(len(done))
+    return found
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_pages_leave_what_single_records_leave(seed: int) -> None:
     """Also where a write fails, or the process dies: then it goes on behind what it has written."""
@@ -227,14 +238,8 @@ def test_a_page_ends_before_what_looks_at_it_and_when_it_is_large() -> None:
         log.submit("n1", log.said("c2", 4, PAGE_MAX))
     log.submit("n2", acts=(Leave(),))
     view = View(MemoryDatabase())
-    gathered(view, log.entries[: log.begun])
-    found: list[int] = []
-    for each in log.entries[log.begun :]:
-        done: list[Applied] = []
-        view.gather(each, decode_record(each.value), done)
-        found.append(len(done))
     # The claim is not gathered, and neither is the end of a node; a full page does not wait.
-    assert found == [0, 0, 2, 0, 1, 1, 1, 1]
+    assert writes_of(view, log) == [0, 0, 2, 0, 1, 1, 1, 1]
     assert view.flush() == []
 
 
@@ -250,13 +255,7 @@ def test_a_page_of_large_messages_ends_sooner(is_decoded: bool) -> None:
             batch.pass_on(message("t", b"%d" % number, qos=0, publisher="c1"))
         log.submit("n1", batch)
     view = View(MemoryDatabase())
-    gathered(view, log.entries[: log.begun])
-    found: list[int] = []
-    for each in log.entries[log.begun :]:
-        done: list[Applied] = []
-        view.gather(each, decode_record(each.value), done)
-        found.append(len(done))
-    assert found == [0, 0, 0, 1, 0, 0]
+    assert writes_of(view, log) == [0, 0, 0, 1, 0, 0]
     assert len(view.flush()) == 1
 
 
