@@ -55,13 +55,27 @@ def _client(port: int) -> Client:
 
 
 async def bench(
-    nodes: Sequence[BrokerProcess], rate: int, seconds: float, kafka: Sequence[ProcessProbe] = ()
+    nodes: Sequence[BrokerProcess],
+    rate: int,
+    seconds: float,
+    kafka: Sequence[ProcessProbe] = (),
+    metrics: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """``perdure bench cluster`` on some nodes, as fast as it goes or at a rate."""
+    """``perdure bench cluster`` on some nodes, as fast as it goes or at a rate.
+
+    Args:
+        nodes: where to.
+        rate: messages per second; 0 = as fast as it goes.
+        seconds: of each phase.
+        kafka: whose CPU is counted too.
+        metrics: ports at which the nodes tell theirs.
+    """
     command = [sys.executable, "-m", "perdure", "bench", "cluster", "--json", "--window", "200"]
     command += ["--duration", str(seconds), "--warmup", "2", "--rate", str(rate)]
     for node in nodes:
         command += ["--url", f"127.0.0.1:{node.port}", "--pid", str(node.pid)]
+    for port in metrics:
+        command += ["--metrics", f"http://127.0.0.1:{port}/metrics"]
     begun_s, machine = time.monotonic(), machine_cpu_s()
     before = sum(probe.cpu_s() for probe in kafka)
     process = await asyncio.create_subprocess_exec(
@@ -133,7 +147,9 @@ async def measure(
             found["embedded"] = await embedded(directory, rate, seconds)
         if not any(counts):
             return found
-        cluster = ClusterProcesses(directory, random.Random(1), settings, is_direct=True)
+        cluster = ClusterProcesses(
+            directory, random.Random(1), settings, is_direct=True, has_metrics=True
+        )
         try:
             await cluster.open()
             probes = [ProcessProbe(broker.pid) for broker in cluster.kafka.brokers]
@@ -143,10 +159,11 @@ async def measure(
                 if count not in counts:
                     continue
                 nodes = [node.process for node in cluster.nodes[:count]]
+                metrics = [node.metrics_port for node in cluster.nodes[:count]]
                 # As fast as it goes first, for Kafka's machines get quicker with what they do.
                 found[f"nodes_{count}"] = {
-                    "full": await bench(nodes, 0, seconds, probes),
-                    "steady": await bench(nodes, rate, seconds, probes),
+                    "full": await bench(nodes, 0, seconds, probes, metrics),
+                    "steady": await bench(nodes, rate, seconds, probes, metrics),
                 }
             if max(counts) > 1:
                 dying, other = cluster.nodes[max(counts) - 1], cluster.nodes[0]
@@ -184,6 +201,8 @@ def checks_of(rounds: Sequence[dict[str, Any]]) -> list[Check]:
                 f"{group}.{load}.local.node2_cpu_us", 3.0 if is_promised else None)  # fmt: skip
             put(f"{name}, {said}: of that beyond what it takes at rest", "us/message",
                 f"{group}.{load}.local.node2_added_us", 3.0 if is_promised else None)  # fmt: skip
+            put(f"{name}, {said}: CPU to apply a message that nobody there wants", "us/message",
+                f"{group}.{load}.local.node2_apply_us", 3.0 if is_promised else None)  # fmt: skip
             put(f"{name}, {said}: CPU of Kafka, all three", "us/message",
                 f"{group}.{load}.kafka_cpu_us")  # fmt: skip
     put("from node to node, 5,000/s: publish to subscriber, p50", "ms",

@@ -80,6 +80,7 @@ class Node:
             incarnation=lambda: next(self._numbers),
             later=asyncio.get_running_loop().call_soon,
             gate=LoopGate,
+            cpu_us=lambda: 0,
         )
         self.replica.on_sequenced = self._acknowledge
         self._waiting = []

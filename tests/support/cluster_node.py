@@ -57,6 +57,7 @@ class SteppedReplica(Replica):
         name: of the node.
         local: what it has applied so far; None = nothing.
         incarnations: numbers of processes.
+        cpu_us: as the replica is told.
 
     Attributes:
         end: its end of the log, from ``open`` on.
@@ -68,6 +69,7 @@ class SteppedReplica(Replica):
         name: str,
         local: Local | None = None,
         incarnations: itertools.count[int] | None = None,
+        cpu_us: Callable[[], int] = lambda: 0,
     ) -> None:
         self.log = log
         self.name = name
@@ -86,6 +88,7 @@ class SteppedReplica(Replica):
             incarnation=lambda: next(self.incarnations),
             later=lambda call: call(),
             gate=SteppedGate,
+            cpu_us=cpu_us,
         )
 
     def join(self) -> SteppedReplica:

@@ -41,9 +41,10 @@ class ClusterNodeProcess:
         settings: ``name=value``, besides those of the cluster.
         servers: as ``cluster.kafka``.
         has_http: whether it has its HTTP interface.
+        has_metrics: whether it tells its metrics.
 
     Attributes:
-        http_port: where that is; 0 = nowhere.
+        http_port, metrics_port: where those are; 0 = nowhere.
         name: as ``node.name``.
         data: its data directory.
         ways: to each Kafka broker.
@@ -60,6 +61,7 @@ class ClusterNodeProcess:
         servers: str,
         *,
         has_http: bool = False,
+        has_metrics: bool = False,
     ) -> None:
         self.name = f"n{number}"
         self.data = directory / self.name
@@ -70,6 +72,7 @@ class ClusterNodeProcess:
         self.step_clock(0)
         port = free_port()
         self.http_port = free_port() if has_http else 0
+        self.metrics_port = free_port() if has_metrics else 0
         options = (
             f"node.name={self.name}",
             f"node.advertise=127.0.0.1:{port}",
@@ -77,6 +80,7 @@ class ClusterNodeProcess:
             f"cluster.kafka={servers}",
             f"cluster.dead_after={DEAD_AFTER_S}s",
             *([f"http.bind=127.0.0.1:{self.http_port}"] if has_http else []),
+            *([f"metrics.bind=127.0.0.1:{self.metrics_port}"] if has_metrics else []),
             *settings,
         )
         command = [sys.executable, "-m", "tests.support.stepped_clock", str(self._clock), "serve"]
@@ -126,6 +130,7 @@ class ClusterProcesses:
         settings: of each node, ``name=value``.
         is_direct: nodes talk to Kafka itself; there is no way that could be cut.
         has_http: whether the first node has its HTTP interface.
+        has_metrics: whether each node tells its metrics.
 
     Attributes:
         kill_count: processes of nodes that were killed.
@@ -140,6 +145,7 @@ class ClusterProcesses:
         *,
         is_direct: bool = False,
         has_http: bool = False,
+        has_metrics: bool = False,
     ) -> None:
         self.kill_count = 0
         self.kafka = KafkaCluster(3)
@@ -155,6 +161,7 @@ class ClusterProcesses:
                 settings,
                 ",".join(f"127.0.0.1:{way.port}" for way in ways) or self.kafka.servers,
                 has_http=has_http and number == 1,
+                has_metrics=has_metrics,
             )
             for number, ways in enumerate(self._ways, 1)
         ]

@@ -164,6 +164,9 @@ def notes(result: Result, verdicts: Sequence[Verdict] = ()) -> list[str]:
         added = _of_nodes(phase, "_added_us")
         if added:
             lines.append(f"{phase.name}: of that beyond what a node takes at rest: {added}")
+        apply = _of_nodes(phase, "_apply_us")
+        if apply:
+            lines.append(f"{phase.name}: CPU to apply a message of the log: {apply}")
         if "restart_s" in phase.extra:
             lines.append(f"{phase.name}: listened again after {phase.extra['restart_s']:.2f} s")
         if phase.late_p99_ms is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
+from perdure.bench.applied import AppliedProbe
 from perdure.bench.errors import BenchError
 from perdure.bench.process import BrokerProcess, ProcessProbe
 
@@ -19,11 +20,13 @@ class Target:
         pid: of a broker that runs already.
         username, password: for every client.
         node_pids: of the nodes of a cluster, in their order, as far as they run here.
+        node_metrics: what says of those nodes what they have applied, as far as it is known.
         goes_on: it is not ended after the run, so what the run made is taken away again; None =
             unless the tool started it.
 
     Attributes:
         node_probes: of ``node_pids``.
+        node_metrics: as it was given.
         is_laid: what the settings want idle in it was laid down by an earlier run.
     """
 
@@ -37,6 +40,7 @@ class Target:
         username: str | None = None,
         password: bytes | None = None,
         node_pids: Sequence[int] = (),
+        node_metrics: Sequence[AppliedProbe] = (),
         goes_on: bool | None = None,
     ) -> None:
         self.host = host
@@ -48,6 +52,7 @@ class Target:
         self.is_laid = False
         self._pid = pid
         self.node_probes = [ProcessProbe(each) for each in node_pids]
+        self.node_metrics = node_metrics
         self.probe = self._new_probe()
 
     def restart(self) -> float:

@@ -12,6 +12,7 @@ from perdure.bench.settings import Settings
 from perdure.cli.bench_options import COUNT, TargetOptions, load_options, report_options
 from perdure.cli.bench_run import run_scenario
 from perdure.cli.output import output_options
+from perdure.cli.token_file import first_token
 
 NODES_MAX: Final = 64
 
@@ -26,6 +27,11 @@ NODES_MAX: Final = 64
 @click.option("--pid", "pids", type=COUNT, multiple=True,
               help="Process id of a node on this machine, in the order of --url: its CPU is "
                    "measured.")  # fmt: skip
+@click.option("--metrics", "metrics", multiple=True, metavar="URL",
+              help="Metrics of a node, in the order of --url: what it costs to apply a message "
+                   "there is asked.")  # fmt: skip
+@click.option("--metrics-token-file", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+              metavar="FILE", help="A token that the metrics want.")  # fmt: skip
 @load_options(traffic=True, idle=False)
 @report_options
 @output_options
@@ -35,6 +41,8 @@ def cluster(
     username: str | None,
     password_file: Path | None,
     pids: tuple[int, ...],
+    metrics: tuple[str, ...],
+    metrics_token_file: Path | None,
     load: dict[str, Any],
     **rest: Any,
 ) -> int:
@@ -46,7 +54,8 @@ def cluster(
     takeover  a client that comes to the next node while its last connection is open: CONNECT to
               CONNACK
 
-    With one --url only the first is measured. Nothing is started or ended.
+    With one --url only the first is measured. Nothing is started or ended. --metrics asks each
+    node what applying a message costs it (node2_apply_us); --pid tells all CPU of its process.
 
     \b
     Examples:
@@ -57,6 +66,8 @@ def cluster(
         raise click.BadParameter(f"at most {NODES_MAX}", param_hint="--url")
     if len(pids) > len(urls):
         raise click.BadParameter("more than there are nodes", param_hint="--pid")
+    if len(metrics) > len(urls):
+        raise click.BadParameter("more than there are nodes", param_hint="--metrics")
     nodes = [_address(url) for url in urls]
     host, port = nodes[0]
     settings = Settings(
@@ -66,7 +77,18 @@ def cluster(
         nodes=tuple(f"{host}:{port}" for host, port in nodes),
         **load,
     )
-    where = TargetOptions(host, port, username, password_file, None, "", None, pids)
+    where = TargetOptions(
+        host,
+        port,
+        username,
+        password_file,
+        None,
+        "",
+        None,
+        node_pids=pids,
+        node_metrics=metrics,
+        metrics_token=first_token(metrics_token_file) if metrics_token_file else "",
+    )
     return run_scenario(settings, where=where, **rest)
 
 

@@ -28,6 +28,7 @@ class TargetOptions(msgspec.Struct, frozen=True):
         start: name of a peer to start; empty = one that runs at ``host`` and ``port``.
         program: its executable, instead of the installed one.
         node_pids: see ``bench.target``.
+        node_metrics: addresses of the nodes' metrics, and ``metrics_token`` for them.
     """
 
     host: str
@@ -38,6 +39,8 @@ class TargetOptions(msgspec.Struct, frozen=True):
     start: str
     program: str | None
     node_pids: tuple[int, ...] = ()
+    node_metrics: tuple[str, ...] = ()
+    metrics_token: str = ""
 
 
 @final

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from perdure.bench import compare, expectations, page
+from perdure.bench.applied import AppliedProbe
 from perdure.bench.compare import Comparison
 from perdure.bench.contestants import Contestant, vary
 from perdure.bench.errors import BenchError
@@ -180,6 +181,7 @@ def _target(where: TargetOptions) -> Iterator[tuple[Target, Broker, Path]]:
             username=where.username,
             password=password,
             node_pids=where.node_pids,
+            node_metrics=[AppliedProbe(each, where.metrics_token) for each in where.node_metrics],
         )
         yield target, Broker(name=f"{where.host}:{where.port}"), Path.cwd()
         return

@@ -13,6 +13,7 @@ from perdure.cli.backup_options import progress_bar, refuse_server
 from perdure.cli.data import broker_options, database_directory
 from perdure.cli.exit_codes import CommandFailed, ExitCode
 from perdure.cli.output import Output, output_options
+from perdure.cli.token_file import first_token
 from perdure.clock import SystemClock
 from perdure.config.schema import Config
 from perdure.config.units import format_time
@@ -186,11 +187,7 @@ def join(
 
 
 def _token(file: Path | None) -> str:
-    if file is None:
-        token = os.environ.get(TOKEN_VARIABLE, "")
-    else:
-        lines = (line.strip() for line in file.read_text(encoding="utf-8").splitlines())
-        token = next((line for line in lines if line and not line.startswith("#")), "")
+    token = os.environ.get(TOKEN_VARIABLE, "") if file is None else first_token(file)
     if not token or not token.isascii():
         raise click.UsageError(f"no token is given: --token-file, or {TOKEN_VARIABLE}")
     return token

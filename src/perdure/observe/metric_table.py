@@ -161,6 +161,15 @@ TABLE: tuple[MetricInfo, ...] = (
     gauge("cluster_position", "Position of the cluster's log that this node reads next."),
     gauge("cluster_in_flight", "Records of this node that the log has not given back."),
     gauge("cluster_stalled_seconds", "How long this node has waited for the cluster's log."),
+    counter(
+        "cluster_applied_messages",
+        "Recorded messages of the cluster's log that this node has applied, its own too.",
+    ),
+    histogram(
+        "cluster_apply_cpu_seconds",
+        "CPU time of the event loop for what the cluster's log has brought at once: to apply it "
+        "and to hand it to sessions here.",
+    ),
     histogram("cluster_log_seconds", "Time of a heartbeat through the cluster's log and back."),
     histogram("storage_commit_batch_messages", "Messages in one commit."),
     histogram("storage_read_seconds", "Time of a read of one page of the log."),

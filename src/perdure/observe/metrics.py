@@ -44,6 +44,8 @@ class Metrics(ConnectionMetrics):
         "clock_offset_lead_seconds",
         "clock_steps_back",
         "clock_steps_forward",
+        "cluster_applied_messages",
+        "cluster_apply_cpu_seconds",
         "cluster_in_flight",
         "cluster_lag",
         "cluster_log_seconds",
@@ -182,6 +184,8 @@ class Metrics(ConnectionMetrics):
         # Storage.
         self.storage_append_seconds = Histogram()
         self.storage_commit_seconds = Histogram()
+        self.cluster_applied_messages: int = 0
+        self.cluster_apply_cpu_seconds = Histogram()
         self.cluster_in_flight: int = 0
         self.cluster_lag: int = 0
         self.cluster_log_seconds = Histogram()

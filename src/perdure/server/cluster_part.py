@@ -65,6 +65,7 @@ class ClusterStore:
         self._metrics: Metrics | None = None
         self._beat = (0, 0.0)
         database.peers.on_time = self._heard
+        database.peers.on_applied = self._applied
 
     async def close(self) -> None:
         """Leave the cluster in order, if the log still takes records, and close."""
@@ -158,6 +159,11 @@ class ClusterStore:
                 self._metrics.cluster_log_seconds.observe(
                     round((time.monotonic() - at_s) * 1_000_000)
                 )
+
+    def _applied(self, messages: int, cpu_us: int) -> None:
+        if self._metrics is not None:
+            self._metrics.cluster_applied_messages += messages
+            self._metrics.cluster_apply_cpu_seconds.observe(cpu_us)
 
     def _show(self, metrics: Metrics) -> None:
         database = self.database

@@ -139,6 +139,7 @@ async def _joined(
         incarnation=lambda: secrets.randbits(62) + 1,
         later=loop.call_soon,
         gate=lambda: LoopGate(loop),
+        cpu_us=lambda: time.thread_time_ns() // 1000,
         advertise=config.node.advertise,
         database=local.format.database_id,
     )

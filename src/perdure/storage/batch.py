@@ -344,6 +344,11 @@ class Batch:
         """Whether nothing was added that would be stored."""
         return not self.operations and not self.messages and self.rows is None
 
+    @property
+    def recorded_count(self) -> int:
+        """Messages for the log, also those that came as rows."""
+        return len(self.messages) if self.rows is None else self.rows.count
+
     def is_awaited(self) -> bool:
         """Whether somebody may wait for something in it to be sequenced: a log that is slow when
         nobody is in a hurry need not hurry otherwise."""

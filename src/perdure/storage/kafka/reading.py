@@ -65,6 +65,11 @@ HURRY_S: Final = 1.0
 MANY_PER_S: Final = 80
 """Records from which the rhythm pays; below half of that it does not any more."""
 
+REST_PER_S: Final = 10
+"""As ``MANY_PER_S`` for a rest, which is worth a page each. Signs of life of a small cluster are
+fewer; a log that is slow gives few records too, of many messages each, and a machine on which it
+is slow has least to spare."""
+
 _WINDOW_S: Final = 0.5
 _REST_WINDOW_S: Final = 4.0
 """Time for which records are counted; at rest they come some hundred at a time, or late."""
@@ -101,7 +106,7 @@ class Reading:
         self._hurried_until_s = 0.0
         self._window_began_s = 0.0
         self._window_count = 0
-        self._many = False
+        self._per_s = 0.0
         self._stirred = threading.Event()
         """Not at rest."""
         self._stirred.set()
@@ -180,15 +185,19 @@ class Reading:
     def _choose(self) -> None:
         now_s = self._now_s()
         window_s = now_s - self._window_began_s
-        if window_s >= (_REST_WINDOW_S if self.rests else _WINDOW_S):
+        longest_s = _REST_WINDOW_S if self.rests else _WINDOW_S
+        if window_s >= longest_s:
             # Who does not come back for long has counted nothing meanwhile.
-            most = MANY_PER_S * min(window_s, _REST_WINDOW_S if self.rests else _WINDOW_S)
-            self._many = self._window_count >= (most / 2 if self._many else most)
+            self._per_s = self._window_count / min(window_s, longest_s)
             self._window_count = 0
             self._window_began_s = now_s
         gathers_ms = 0
-        if self._many and now_s >= self._hurried_until_s:
-            gathers_ms = RHYTHM_MS if self._stirred.is_set() else REST_MS
+        if now_s >= self._hurried_until_s:
+            # Who has a pace keeps it until the records are half as many.
+            if not self._stirred.is_set() and self._per_s >= REST_PER_S / (1 + self.rests):
+                gathers_ms = REST_MS
+            elif self._per_s >= MANY_PER_S / (1 + self.in_rhythm):
+                gathers_ms = RHYTHM_MS
         if gathers_ms == self._gathers_ms:
             return
         self._gathers_ms = gathers_ms

@@ -28,6 +28,8 @@ class Nodes:
         incarnation: of this process.
         on_foreign, on_gone, on_failed: see ``Peers``.
         on_time: called with the log time of what was read last.
+        on_applied: called with how many messages were in what was read last, and the CPU time that
+            it has taken, microseconds.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Nodes:
         self.on_gone: Callable[[Gone], None] | None = None
         self.on_failed: Callable[[StorageError], None] | None = None
         self.on_time: Callable[[int], None] | None = None
+        self.on_applied: Callable[[int, int], None] | None = None
 
     @property
     def node(self) -> str:

@@ -57,6 +57,7 @@ class Replica(ReadThrough):
         node: its name.
         incarnation: gives a number that no process had before, not 0.
         later, gate: the loop's.
+        cpu_us: CPU time of the loop's thread, microseconds.
         advertise: where clients reach this node; empty = it does not say.
         database: identifies the node's store; empty = nothing does.
 
@@ -75,6 +76,7 @@ class Replica(ReadThrough):
         incarnation: Callable[[], int],
         later: Later,
         gate: Callable[[], Gate],
+        cpu_us: Callable[[], int],
         advertise: str = "",
         database: str = "",
     ) -> None:
@@ -87,6 +89,9 @@ class Replica(ReadThrough):
         self._node = node
         self._next_incarnation = incarnation
         self._later = later
+        self._cpu_us = cpu_us
+        self._applied_count = 0
+        """Messages of what is being taken."""
         self._log: OrderedLog | None = None
         self._own = OwnRecords(node, self._fail, self._written_version)
         self._owed = False
@@ -322,6 +327,7 @@ class Replica(ReadThrough):
 
     def records(self, records: list[LogRecord]) -> None:
         """From the log, in order."""
+        begun_us, self._applied_count = self._cpu_us(), 0
         try:
             for entry in records:
                 if self._failure is not None:
@@ -336,6 +342,8 @@ class Replica(ReadThrough):
             if self._is_open:
                 self._own.send_held()
             self._open_gate()
+            if self.peers.on_applied is not None:
+                self.peers.on_applied(self._applied_count, self._cpu_us() - begun_us)
         except StorageError as error:
             self._fail(error)
 
@@ -359,6 +367,8 @@ class Replica(ReadThrough):
         self._applied(self.view.apply(entry, record, own), own)
 
     def _applied(self, applied: Applied, own: Batch | None = None) -> None:
+        if applied.batch is not None:
+            self._applied_count += applied.batch.recorded_count
         if own is not None and applied.batch is own:
             self._own.applied()
             self._owed = True

@@ -43,6 +43,26 @@ def say(node: SteppedReplica) -> None:
     node.submit(batch, 0)
 
 
+def test_what_applying_costs_is_told_with_what_was_applied(log: SharedLog) -> None:
+    """Of all messages that are recorded, whoever has submitted them, however they came."""
+    clock = itertools.count(100, 7)
+    writer = SteppedReplica(log, "writer").join()
+    reader = SteppedReplica(log, "reader", cpu_us=lambda: next(clock)).join()
+    told: dict[str, list[tuple[int, int]]] = {"writer": [], "reader": []}
+    for node in (writer, reader):
+        node.peers.on_applied = lambda count, us, to=told[node.name]: to.append((count, us))
+    batch = Batch()
+    for topic in ("t", "t", "u"):
+        batch.append(message(topic))
+    writer.submit(batch, 0)
+    say(reader)
+    log.take_all()
+    assert sum(count for count, _ in told["reader"]) == 4
+    assert sum(count for count, _ in told["writer"]) == 4
+    assert {us for _, us in told["reader"]} == {7}
+    assert {us for _, us in told["writer"]} == {0}
+
+
 def let_the_others_be_silent(log: SharedLog, node: SteppedReplica) -> None:
     """For so long that they count as dead; this node has something on its way then."""
     for _ in range(DEAD_AFTER_US // 1_000_000 + 1):
