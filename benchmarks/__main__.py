@@ -25,6 +25,7 @@ from benchmarks import (
     suite,
     summary,
 )
+from benchmarks.ending import end_in_order
 
 BENCHMARKS = {**suite.ALL, **stages.ALL, **sessions.ALL, "layouts": layouts.run}
 BENCHMARKS |= {
@@ -70,4 +71,5 @@ def _is_kept(name: str) -> bool:
 
 
 if __name__ == "__main__":
+    end_in_order()
     sys.exit(main(sys.argv[1:]))

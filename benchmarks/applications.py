@@ -23,6 +23,7 @@ from typing import Any, Final, final
 import msgspec
 
 from benchmarks import record
+from benchmarks.ending import end_in_order
 from benchmarks.topic_count import TopicCount, count_topic
 from perdure.admin.records.applications import ListApplications
 from perdure.bench.ports import free_port
@@ -222,4 +223,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    end_in_order()
     main()

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.ending import end_in_order
 from benchmarks.record import Check, check, now, write
 from perdure.bench.ports import free_port
 from perdure.bench.process import ProcessProbe, machine_cpu_s
@@ -255,4 +256,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    end_in_order()
     sys.exit(main())

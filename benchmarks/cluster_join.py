@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.ending import end_in_order
 from benchmarks.record import Check, check, now, write
 from perdure.bench.process import ProcessProbe
 from perdure.config.schema import RocksdbConfig
@@ -227,4 +228,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    end_in_order()
     sys.exit(main())

@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.ending import end_in_order
 from perdure.pipeline.options import ReadOptions
 
 PUBLISHERS: Final = 4
@@ -398,4 +399,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    end_in_order()
     main()

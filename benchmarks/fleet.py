@@ -20,6 +20,7 @@ from typing import Final, final
 import msgspec
 
 from benchmarks import record
+from benchmarks.ending import end_in_order
 from perdure.bench.ledger import Ledger
 from perdure.bench.loop import Link
 from perdure.bench.meter import Meter
@@ -333,4 +334,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    end_in_order()
     main()

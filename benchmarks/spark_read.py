@@ -36,6 +36,7 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks import kafka_source, log_replay, record
+from benchmarks.ending import end_in_order
 from perdure.pipeline.decode import Names, decode_page
 from perdure.pipeline.log_source import PAGE_ROWS
 from perdure.pipeline.schema import BY_NAME
@@ -273,4 +274,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    end_in_order()
     main()

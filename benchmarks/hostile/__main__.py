@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.ending import end_in_order
 from benchmarks.hostile import harness
 from benchmarks.hostile.attacker import ATTACKS
 from benchmarks.hostile.harness import GROWTH_BYTES_MAX, P99_MS_MAX, Outcome
@@ -79,4 +80,5 @@ def table(outcomes: list[Outcome], *, is_wide: bool) -> Table:
 
 
 if __name__ == "__main__":
+    end_in_order()
     main()
