@@ -46,9 +46,6 @@ _ACT: Final = struct.Struct(">BI")
 _EXPEL: Final = struct.Struct(">QQ")
 _OFFSET: Final = struct.Struct(">Q")
 
-_IDENTITY_BYTES: Final[int] = _IDENTITY.size
-_unpack_identity: Final = _IDENTITY.unpack_from
-
 
 class Join(NamedTuple):
     """The submitter is a member from here on.
@@ -164,42 +161,28 @@ def decode_record(value: bytes) -> Record:
         StorageCorrupt: they are none.
         FormatTooNew: a later release wrote it.
     """
-    more: int
-    act_count: int
-    acts: tuple[Act, ...] = ()
-    try:
-        if value[0] != VERSION:
-            raise _wrong_version(value[0])
-        node, at = _read_name(value, 1)
-        incarnation, number, more, act_count = _unpack_identity(value, at)
-        at += _IDENTITY_BYTES
-        if act_count:
-            acts, at = _read_acts(value, at, act_count)
-    except (struct.error, UnicodeDecodeError, LookupError) as error:
-        raise StorageCorrupt(f"a record of the shared log does not decode: {error!r}") from error
-    return Record(node, incarnation, number, acts, value[at:], more != 0)
-
-
-def _wrong_version(version: int) -> StorageCorrupt | FormatTooNew:
-    if version > VERSION:
-        return FormatTooNew(
-            f"a record of the shared log has version {version}; this release reads {VERSION}",
+    if value[:1] > bytes([VERSION]):
+        raise FormatTooNew(
+            f"a record of the shared log has version {value[0]}; this release reads {VERSION}",
             hint="upgrade this node",
         )
-    return StorageCorrupt("a record of the shared log has no version")
-
-
-def _read_acts(value: bytes, at: int, count: int) -> tuple[tuple[Act, ...], int]:
-    """The acts that stand at a place, and where they end."""
-    acts: list[Act] = []
-    for _ in range(count):
-        kind, length = _ACT.unpack_from(value, at)
-        at += _ACT.size
-        if at + length > len(value):
-            raise StorageCorrupt("a record of the shared log is cut short")
-        acts.append(_decode_act(kind, value[at : at + length]))
-        at += length
-    return tuple(acts), at
+    try:
+        if not value[0]:
+            raise StorageCorrupt("a record of the shared log has no version")
+        node, at = _read_name(value, 1)
+        incarnation, number, more, act_count = _IDENTITY.unpack_from(value, at)
+        at += _IDENTITY.size
+        acts: list[Act] = []
+        for _ in range(act_count):
+            kind, length = _ACT.unpack_from(value, at)
+            at += _ACT.size
+            if at + length > len(value):
+                raise StorageCorrupt("a record of the shared log is cut short")
+            acts.append(_decode_act(kind, value[at : at + length]))
+            at += length
+    except (struct.error, UnicodeDecodeError, LookupError) as error:
+        raise StorageCorrupt(f"a record of the shared log does not decode: {error!r}") from error
+    return Record(node, incarnation, number, tuple(acts), value[at:], bool(more))
 
 
 def _name(text: str) -> bytes:
