@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from perdure.errors import FormatTooNew, StorageCorrupt
 from perdure.model import InboxEntry
@@ -25,10 +25,13 @@ from perdure.storage import bundle
 from perdure.storage import operations as op
 from perdure.storage.batch import Batch
 from perdure.storage.batch_places import GivenOffsets, Places
-from perdure.storage.codec import decode_message, uint32_at
+from perdure.storage.codec import decode_message, uint16_at, uint32_at
 from perdure.storage.offsets import Offsets
 from perdure.storage.operation_codec import DECODERS, ENCODERS, RETAIN_APPENDED, SPEAK, encode_name
 from perdure.storage.peer_operations import Speak
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 VERSION: Final = 1
 
@@ -37,7 +40,8 @@ _OPERATION: Final = struct.Struct(">BI")
 HEAD_BYTES: Final = _HEAD.size
 OPERATION_BYTES: Final = _OPERATION.size
 _SIZE: Final = struct.Struct(">I")
-_SIGN: Final = 1 << 63
+_SIGN: Final = 1 << 31
+"""Of the upper half of a number of eight bytes."""
 
 
 def encode(batch: Batch, earlier: Sequence[Batch] = ()) -> bytes:
@@ -146,7 +150,7 @@ def _read_runs(value: bytes, runs: int, batch: Batch) -> int:
     return at
 
 
-def run_at(value: bytes, at: int) -> tuple[bytes, int, int]:
+def run_at(value: bytes, at: i64) -> tuple[bytes, i64, i64]:
     """Topic (UTF-8) of the run that begins at a place, and where its row begins and ends, which may
     be beyond the bytes.
 
@@ -154,7 +158,7 @@ def run_at(value: bytes, at: int) -> tuple[bytes, int, int]:
         LookupError: there is none.
     """
     start = at + 2
-    at = start + (value[at] << 8 | value[at + 1])
+    at = start + uint16_at(value, at)
     name = value[start:at]
     start = at + 4
     return name, start, start + uint32_at(value, at)
@@ -185,10 +189,17 @@ def _read_operations(value: bytes, at: int, batch: Batch, given: GivenOffsets) -
 
 def speak_at(value: bytes, start: int, end: int) -> Speak:
     """A ``Speak`` from its body."""
-    epoch = uint32_at(value, start + 4) << 32 | uint32_at(value, start + 8)
-    if epoch >= _SIGN:
-        epoch -= _SIGN << 1
-    return Speak(value[start + 14 : end].decode(), epoch, uint32_at(value, start))
+    return Speak(
+        value[start + 14 : end].decode(), epoch_at(value, start + 4), uint32_at(value, start)
+    )
+
+
+def epoch_at(value: bytes, at: i64) -> int:
+    """The epoch that an owner begins with, which stands at a place."""
+    high = uint32_at(value, at)
+    if high >= _SIGN:
+        high -= _SIGN << 1
+    return high << 32 | uint32_at(value, at + 4)
 
 
 def _wrong_version(version: int) -> StorageCorrupt | FormatTooNew:

@@ -21,13 +21,16 @@ Invariant: ``decode(encode(run)) == run``; a run of one is written as a message.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from perdure.errors import StorageCorrupt
 from perdure.limits import OFFSET_MAX
 from perdure.model import Message
 from perdure.storage import codec
 from perdure.storage.codec import decode_message, encode_head, encode_message, head_length
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 KIND: Final = 2
 """First byte of a bundle, where a message has its version, 1."""
@@ -129,10 +132,10 @@ def extent(value: bytes) -> tuple[int, int]:
     Args:
         value: of a row.
     """
-    size = len(value)
+    size: i64 = len(value)
     if size < codec.PLAIN_SIZE:
         return 0, 0
-    body = codec.PLAIN_SIZE + (value[10] << 8 | value[11])
+    body: i64 = codec.PLAIN_SIZE + codec.uint16_at(value, 10)
     if value[1] & codec.EXTENDED:
         if size < codec.EXTENDED_SIZE:
             return 0, 0

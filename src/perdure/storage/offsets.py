@@ -24,8 +24,10 @@ class Offsets:
         Returns:
             The first of them.
         """
-        offset = self.last + 1
-        if now_us > offset:
-            offset = now_us
+        offset = self.next_at(now_us)
         self.last = offset + count - 1
         return offset
+
+    def next_at(self, now_us: int) -> int:
+        """The offset that ``take`` would give first."""
+        return max(self.last + 1, now_us)

@@ -11,7 +11,8 @@ Invariant: what is received of a batch does to any state what the batch does.
 from __future__ import annotations
 
 import struct
-from typing import Final, final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, final
 
 from perdure.errors import StorageError
 from perdure.storage import bundle
@@ -19,11 +20,12 @@ from perdure.storage.batch_codec import (
     HEAD_BYTES,
     OPERATION_BYTES,
     VERSION,
+    epoch_at,
     run_at,
     speak_at,
 )
 from perdure.storage.batch_places import GivenOffsets
-from perdure.storage.codec import is_cursor, uint32_at
+from perdure.storage.codec import decode_cursor, is_cursor, uint16_at, uint32_at
 from perdure.storage.operation_codec import (
     DECODERS,
     DELETE_AWAITING,
@@ -31,8 +33,12 @@ from perdure.storage.operation_codec import (
     PUT_CURSOR,
     SPEAK,
 )
-from perdure.storage.operations import Operation
+from perdure.storage.operations import Operation, PutCursor
+from perdure.storage.rows import Rows
 from perdure.topic.known import KnownTopics
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 _OWNER_AT: Final = 4
 """Where the owner stands in the body of a ``Speak``."""
@@ -44,70 +50,98 @@ _NOWHERE: Final = GivenOffsets(0, ())
 
 @final
 class Received:
-    """What a batch holds.
+    """What some batches hold, in their order.
 
     Attributes:
-        topics, values, counts: of each row; how many messages it has.
-        count: messages.
-        payload_bytes: of all of them.
+        rows: the messages.
         operations: in order, but for those that ``spoken`` has, and for cursors.
         cursors: by the owner's bytes, the bytes of what follows it: each the last one.
-        speaking: bodies of what publishers say for the first time, without its place.
+        spoken: bodies of what publishers say, without its place, each once.
     """
 
-    __slots__ = (
-        "count",
-        "counts",
-        "cursors",
-        "operations",
-        "payload_bytes",
-        "speaking",
-        "topics",
-        "values",
-    )
+    __slots__ = ("cursors", "operations", "rows", "spoken")
 
     def __init__(self) -> None:
-        self.topics: list[str] = []
-        self.values: list[bytes] = []
-        self.counts: list[int] = []
-        self.count: int = 0
-        self.payload_bytes: int = 0
+        self.rows: Rows = Rows(0)
         self.operations: list[Operation] = []
         self.cursors: dict[bytes, bytes] = {}
-        self.speaking: list[bytes] = []
+        self.spoken: set[bytes] = set()
 
 
-def receive(value: bytes, spoken: set[bytes], known: KnownTopics) -> Received | None:
-    """What is in the bytes of a batch; None = it has to be decoded.
+@final
+class _Found:
+    """What the operations of one batch add to ``Received``, once all of them are read."""
+
+    __slots__ = ("cursors", "operations", "spoken")
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self.cursors: list[bytes] = []
+        """Owner, cursor, owner, ..."""
+        self.spoken: list[bytes] = []
+
+    def add_to(self, received: Received) -> None:
+        received.operations += self.operations
+        for said in self.spoken:
+            received.spoken.add(said)
+        cursors = self.cursors
+        for at in range(0, len(cursors), 2):
+            received.cursors[cursors[at]] = cursors[at + 1]
+
+
+def receive(
+    value: bytes,
+    received: Received,
+    first: int,
+    known: KnownTopics,
+    owner_epoch: Callable[[str], int | None],
+) -> int:
+    """Put what is in the bytes of a batch behind what was received before it.
 
     Args:
         value: what ``batch_codec.encode`` gave.
-        spoken: the owners that publishers are known to speak for, each as ``Received.speaking``.
+        received: gets it.
+        first: the offset that its first message gets; above those that are there.
         known: topics that came before.
+        owner_epoch: the epoch of a session's owner; None = there is no such session.
+
+    Returns:
+        How many messages it has; -1 = it has to be decoded, and nothing was received of it.
     """
     if len(value) < HEAD_BYTES or value[0] != VERSION or uint32_at(value, 5):
-        return None  # or it places something
-    received = Received()
+        return -1  # or it places something
+    rows = received.rows
+    row_count, count, payload_bytes = len(rows.values), rows.count, rows.payload_bytes
+    found = _Found()
     try:
-        at = _read_rows(value, received, known)
-        if at and _read_operations(value, at, received, spoken):
-            return received
+        at = _read_rows(value, rows, first, known)
+        if at and _read_operations(value, at, received, found, owner_epoch):
+            if not row_count:
+                rows.first = first
+            found.add_to(received)
+            return rows.count - count
     except (struct.error, UnicodeDecodeError, LookupError, StorageError):
         pass
-    return None
+    rows.cut(row_count, count, payload_bytes)
+    return -1
 
 
 def cursors_of(found: dict[bytes, bytes]) -> list[Operation]:
     """The operations that ``Received.cursors`` stand for."""
-    return [DECODERS[PUT_CURSOR](owner + cursor, _NOWHERE) for owner, cursor in found.items()]
+    operations: list[Operation] = []
+    for owner, cursor in found.items():
+        client_id = owner[_OWNER_BYTES:].decode()
+        operations.append(PutCursor(client_id, epoch_at(owner, 0), decode_cursor(cursor)))
+    return operations
 
 
-def _read_rows(value: bytes, received: Received, known: KnownTopics) -> int:
+def _read_rows(value: bytes, rows: Rows, first: int, known: KnownTopics) -> i64:
     """Add the rows; returns where the operations begin, 0 = something is wrong."""
-    size = len(value)
-    at = HEAD_BYTES
-    count = payload_bytes = 0
-    topics, values, counts = received.topics, received.values, received.counts
+    size: i64 = len(value)
+    at: i64 = HEAD_BYTES
+    payload_bytes: i64 = 0
+    topics, values, offsets = rows.topics, rows.values, rows.offsets
+    last = first - 1
     for _ in range(uint32_at(value, 1)):
         name, start, at = run_at(value, at)
         if at > size:
@@ -118,17 +152,26 @@ def _read_rows(value: bytes, received: Received, known: KnownTopics) -> int:
             return 0
         topics.append(known.topic(name))
         values.append(row)
-        counts.append(messages)
-        count += messages
+        last += messages
+        offsets.append(last)
         payload_bytes += row_bytes
-    received.count = count
-    received.payload_bytes = payload_bytes
+    rows.count += last + 1 - first
+    rows.payload_bytes += payload_bytes
     return at
 
 
-def _read_operations(value: bytes, at: int, received: Received, spoken: set[bytes]) -> bool:
-    """Add the operations; returns whether they all are of kinds that look at nothing."""
-    size = len(value)
+def _read_operations(
+    value: bytes,
+    at: i64,
+    received: Received,
+    found: _Found,
+    owner_epoch: Callable[[str], int | None],
+) -> bool:
+    """Find the operations; returns whether they all are of kinds that look at nothing, and who
+    speaks does it for the owner that is there."""
+    size: i64 = len(value)
+    start: i64
+    spoken = received.spoken
     while at < size:
         kind = value[at]
         start = at + OPERATION_BYTES
@@ -141,20 +184,24 @@ def _read_operations(value: bytes, at: int, received: Received, spoken: set[byte
             said = value[start + _OWNER_AT : at]
             if said in spoken:
                 continue
-            received.operations.append(speak_at(value, start, at))
-            received.speaking.append(said)
+            speak = speak_at(value, start, at)
+            if owner_epoch(speak.client_id) != speak.epoch:
+                return False
+            found.operations.append(speak)
+            found.spoken.append(said)
         elif kind == PUT_CURSOR:
             # One for each client that has acknowledged anything, and made an object of when it is
             # known that none follows it.
-            cursor = start + _OWNER_BYTES + (value[start + 8] << 8 | value[start + 9])
+            cursor = start + _OWNER_BYTES + uint16_at(value, start + _OWNER_BYTES - 2)
             if not is_cursor(value, cursor, at):
                 return False
             owner = value[start:cursor]
             if owner not in received.cursors:
                 owner[_OWNER_BYTES:].decode()  # or it is no name
-            received.cursors[owner] = value[cursor:at]
+            found.cursors.append(owner)
+            found.cursors.append(value[cursor:at])
         elif kind in (PUT_AWAITING, DELETE_AWAITING):
-            received.operations.append(DECODERS[kind](value[start:at], _NOWHERE))
+            found.operations.append(DECODERS[kind](value[start:at], _NOWHERE))
         else:
             return False
     return True

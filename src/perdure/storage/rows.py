@@ -64,6 +64,15 @@ class Rows:
         self.offsets.append(offset)
         self.values.append(value)
 
+    def cut(self, row_count: int, count: int, payload_bytes: int) -> None:
+        """Take out what was added last.
+
+        Args:
+            row_count, count, payload_bytes: rows, messages and their payload that stay.
+        """
+        del self.topics[row_count:], self.offsets[row_count:], self.values[row_count:]
+        self.count, self.payload_bytes = count, payload_bytes
+
     def messages_of(self, row: int) -> list[Message]:
         """The messages of a row."""
         return decode_row(self.topics[row], self.offsets[row], self.values[row], -1, OFFSET_MAX)

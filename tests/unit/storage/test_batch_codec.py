@@ -273,3 +273,13 @@ def test_bytes_that_are_no_batch_are_refused() -> None:
         assert told(found) == told(decoded(value))[: len(found.operations)]
     with pytest.raises(FormatTooNew, match="operation of kind 99"):
         decoded(encode(GOLD["empty"]()) + bytes([99, 0, 0, 0, 0]))
+
+
+@pytest.mark.parametrize(
+    "epoch", [0, 1, -1, (1 << 32) + 7, -(1 << 32) - 7, (1 << 63) - 1, -1 << 63]
+)
+def test_any_epoch_is_read(epoch: int) -> None:
+    batch = Batch()
+    batch.speak("c", epoch=epoch)
+    (speak,) = decode(encode(batch), Offsets(), 1).operations
+    assert (speak.client_id, speak.epoch) == ("c", epoch)

@@ -17,7 +17,6 @@ from perdure.storage.operations import PutCursor
 from perdure.storage.peer_operations import Speak
 from perdure.storage.received import Received, cursors_of, receive
 from perdure.storage.rocksdb import RocksDatabase
-from perdure.storage.rows import Rows
 from perdure.topic.known import KnownTopics
 from tests.contract.values import entry, message, read_all, record
 
@@ -47,13 +46,34 @@ def batch_of(chance: random.Random, count: int) -> Batch:
     return batch
 
 
-def rows_of(received: Received, offset: int) -> Rows:
-    rows = Rows(offset)
-    for topic, value, count in zip(received.topics, received.values, received.counts, strict=True):
-        offset += count
-        rows.add(topic, offset - 1, value)
-    rows.count, rows.payload_bytes = received.count, received.payload_bytes
-    return rows
+def anybody(client_id: str) -> int | None:
+    """The epoch of every owner in these tests."""
+    return -3 if client_id == "c" else 4
+
+
+def received_of(value: bytes, *, first: int = 1) -> Received | None:
+    """What is received of a batch alone; None = it has to be decoded."""
+    received = Received()
+    count = receive(value, received, first, KnownTopics(), anybody)
+    if count < 0:
+        assert is_as_new(received)
+        return None
+    assert count == received.rows.count
+    return received
+
+
+def is_as_new(received: Received) -> bool:
+    rows = received.rows
+    return not (
+        received.operations
+        or received.cursors
+        or received.spoken
+        or rows.topics
+        or rows.values
+        or rows.offsets
+        or rows.count
+        or rows.payload_bytes
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -61,9 +81,10 @@ def test_rows_have_the_messages_of_the_batch(seed: int) -> None:
     chance = random.Random(seed)
     value = encode(batch_of(chance, 150))
     decoded = decode(value, Offsets(), TIME_US)
-    received = receive(value, set(), KnownTopics())
+    received = received_of(value, first=decoded.first_offset)
     assert received is not None
-    rows = rows_of(received, decoded.first_offset)
+    rows = received.rows
+    assert rows.first == decoded.first_offset
     assert rows.messages() == decoded.messages
     assert rows.count == len(decoded.messages)
     assert rows.payload_bytes == sum(len(each.payload) for each in decoded.messages)
@@ -84,9 +105,9 @@ async def test_a_store_takes_rows_as_it_takes_messages(layout: str, tmp_path: Pa
             batch = decode(each, store.offsets, TIME_US)
             batch.operations = []
             if name == "rows":
-                received = receive(each, set(), known)
-                assert received is not None
-                batch.rows, batch.messages = rows_of(received, batch.first_offset), []
+                received = Received()
+                assert receive(each, received, batch.first_offset, known, anybody) >= 0
+                batch.rows, batch.messages = received.rows, []
             store.apply(batch)
         store.close()
         store = RocksDatabase.open(tmp_path / name, config=RocksdbConfig(layout=layout))
@@ -105,16 +126,51 @@ def test_who_speaks_for_the_same_owner_is_not_asked_again() -> None:
     batch.put_awaiting_release("d", 9, epoch=4)
     batch.delete_awaiting_release("d", 8, epoch=4)
     value = encode(batch)
-    first = receive(value, set(), KnownTopics())
-    assert first is not None
-    (speak,) = [each for each in first.operations if isinstance(each, Speak)]
+    received = received_of(value)
+    assert received is not None
+    first = list(received.operations)
+    (speak,) = [each for each in first if isinstance(each, Speak)]
     assert (speak.client_id, speak.epoch) == ("c", -3)
-    again = receive(value, set(first.speaking), KnownTopics())
-    assert again is not None
-    assert not again.speaking
-    assert [type(each) for each in again.operations] == [
-        type(each) for each in first.operations if not isinstance(each, Speak)
+    assert receive(value, received, 2, KnownTopics(), anybody) == 1
+    assert [type(each) for each in received.operations[len(first) :]] == [
+        type(each) for each in first if not isinstance(each, Speak)
     ]
+    assert received.rows.offsets == [1, 2]
+
+
+def test_who_speaks_for_another_owner_is_decoded() -> None:
+    batch = Batch()
+    batch.speak("c", epoch=4)
+    batch.append(message("t", b"1", publisher="c"))
+    assert received_of(encode(batch)) is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_of_what_has_to_be_decoded_nothing_is_left(seed: int) -> None:
+    """Wherever that is found, what was received before it stays as it was."""
+    chance = random.Random(seed)
+    batch = batch_of(chance, 20)
+    batch.put_cursor("d", Cursor(offset=7), epoch=4)
+    batch.put_awaiting_release("e", 9, epoch=4)
+    received = received_of(encode(batch))
+    assert received is not None
+    rows = received.rows
+
+    def held() -> list[object]:
+        return [
+            *(rows.first, rows.count, rows.payload_bytes),
+            *(rows.topics[:], rows.values[:], rows.offsets[:]),
+            *(received.operations[:], received.cursors.copy(), received.spoken.copy()),
+        ]
+
+    before = held()
+    batch.speak("f", epoch=4)
+    batch.put_cursor("d", Cursor(offset=8), epoch=4)
+    batch.discard_group("g")  # the last one, which looks at what others do
+    value = encode(batch)
+    for broken in (value, value[:-1], value[:100]):
+        assert receive(broken, received, 1_000, KnownTopics(), anybody) == -1
+        assert held() == before
 
 
 def test_of_the_cursors_of_an_owner_the_last_one_is_left() -> None:
@@ -122,7 +178,7 @@ def test_of_the_cursors_of_an_owner_the_last_one_is_left() -> None:
     batch = Batch()
     for at, (client_id, epoch) in enumerate([("d", 4), ("Ä", -5), ("d", 4), ("d", 5)]):
         batch.put_cursor(client_id, cursors[at % 3], epoch=epoch)
-    received = receive(encode(batch), set(), KnownTopics())
+    received = received_of(encode(batch))
     assert received is not None
     assert not received.operations
     left = cursors_of(received.cursors)
@@ -142,7 +198,7 @@ def test_a_cursor_that_is_none_is_found_where_it_stands(at: int) -> None:
     batch.put_cursor("d", Cursor(7, 5, (7,), (8,), 9), epoch=4)
     value = bytearray(encode(batch))
     value[-(5 + 10 + 1 + 33 + 8) + at] ^= 0x81
-    received = receive(bytes(value), set(), KnownTopics())
+    received = received_of(bytes(value))
     try:
         expected = decode(bytes(value), Offsets(), TIME_US).operations
     except StorageError:
@@ -162,24 +218,22 @@ def test_what_does_more_is_decoded() -> None:
     claims.claim_session(record("c", 9), seen=4)
     places.place(entry(0, group_key="g/t"))
     for batch in (retains, passes, claims, places):
-        assert receive(encode(batch), set(), KnownTopics()) is None
+        assert received_of(encode(batch)) is None
 
 
 def test_what_is_cut_short_or_of_a_later_release_is_decoded() -> None:
     """That finds what is wrong: nothing that is broken becomes a row."""
     value = encode(batch_of(random.Random(3), 100))
     for length in range(len(value)):
-        received = receive(value[:length], set(), KnownTopics())
+        received = received_of(value[:length])
         # Where an operation ends the batch may end, too.
-        assert received is None or received.count == len(decode(value, Offsets(), 1).messages)
-    assert receive(b"\x02" + value[1:], set(), KnownTopics()) is None
+        assert received is None or received.rows.count == len(decode(value, Offsets(), 1).messages)
+    assert received_of(b"\x02" + value[1:]) is None
     single = Batch()
     single.append(message("t", b"x"))
     value = encode(single)
     at = value.index(b"\x00\x01t") + 3 + 4
-    assert receive(value, set(), KnownTopics()) is not None
-    assert receive(value[:at] + b"\x03" + value[at + 1 :], set(), KnownTopics()) is None, (
-        "a later kind of row"
-    )
+    assert received_of(value) is not None
+    assert received_of(value[:at] + b"\x03" + value[at + 1 :]) is None, "a later kind of row"
     long = value[: at + 10] + b"\xff\xff" + value[at + 12 :]
-    assert receive(long, set(), KnownTopics()) is None, "a publisher that is longer than the row"
+    assert received_of(long) is None, "a publisher that is longer than the row"

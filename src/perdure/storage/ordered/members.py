@@ -74,6 +74,42 @@ class Ended(NamedTuple):
     ending: Ending
 
 
+_replace: Final = msgspec.structs.replace
+
+
+@final
+class _Known:
+    """A node that is known.
+
+    Attributes:
+        number: of its last record.
+        heard_us: log time of that.
+        passed_us: what had passed then of the time that counts as silence.
+    """
+
+    __slots__ = ("_member", "heard_us", "incarnation", "number", "passed_us")
+
+    def __init__(self, member: Member, passed_us: int) -> None:
+        self._member: Member = member
+        self.incarnation: int = member.incarnation
+        self.number: int = member.number
+        self.heard_us: int = member.heard_us
+        self.passed_us: int = passed_us
+
+    def put(self, member: Member) -> None:
+        """Something else is known of it than its last record."""
+        self._member = member
+        self.incarnation = member.incarnation
+        self.number = member.number
+        self.heard_us = member.heard_us
+
+    def member(self) -> Member:
+        """What is known of it; made anew only when it is asked for, for it has many records."""
+        if self._member.number != self.number:
+            self._member = _replace(self._member, number=self.number, heard_us=self.heard_us)
+        return self._member
+
+
 @final
 class Members:
     """All nodes that were ever heard of and not forgotten.
@@ -88,17 +124,15 @@ class Members:
     """
 
     def __init__(self, known: Iterable[Member] = (), now_us: int = 0) -> None:
-        self._known: dict[str, Member] = {member.name: member for member in known}
+        self._known: dict[str, _Known] = {
+            member.name: _Known(member, member.heard_us - now_us) for member in known
+        }
         self.now_us = now_us
         self.changed: dict[str, None] = {}
         self._latest_us = now_us
         """Time of the last record, as it is."""
         self._passed_us = 0
         """What counts of the time since ``known``."""
-        self._heard_us: dict[str, int] = {
-            member.name: member.heard_us - now_us for member in self._known.values()
-        }
-        """What of that had passed when a node was heard of last."""
 
     def advance(self, time_us: int) -> int:
         """A record has entered the log at a time; returns log time."""
@@ -109,11 +143,12 @@ class Members:
 
     def get(self, name: str) -> Member | None:
         """What is known of a node."""
-        return self._known.get(name)
+        known = self._known.get(name)
+        return None if known is None else known.member()
 
     def all(self) -> list[Member]:
         """Everybody, by name."""
-        return [self._known[name] for name in sorted(self._known)]
+        return [self._known[name].member() for name in sorted(self._known)]
 
     def current(self) -> list[Member]:
         """The members, by name."""
@@ -121,8 +156,8 @@ class Members:
 
     def holds(self, name: str, incarnation: int) -> bool:
         """Whether an incarnation is a member."""
-        member = self._known.get(name)
-        return member is not None and member.incarnation == incarnation != 0
+        known = self._known.get(name)
+        return known is not None and known.incarnation == incarnation != 0
 
     @property
     def format(self) -> int:
@@ -130,13 +165,30 @@ class Members:
 
         Also those that are not there now: one that has died goes on with the release that it had.
         """
-        return min((member.format for member in self._known.values()), default=0)
+        return min((member.format for member in self.all()), default=0)
 
     def take_changed(self) -> list[tuple[str, Member | None]]:
         """Names, and what is known now, of those that have changed; None = forgotten."""
-        changed = [(name, self._known.get(name)) for name in self.changed]
+        changed = [(name, self.get(name)) for name in self.changed]
         self.changed = {}
         return changed
+
+    def is_next(self, name: str, incarnation: int, number: int) -> bool:
+        """Whether a record is the next one of a member."""
+        known = self._known.get(name)
+        return (
+            known is not None
+            and known.number + 1 == number
+            and known.incarnation == incarnation != 0
+        )
+
+    def hear(self, name: str, number: int) -> None:
+        """The next record of a member (``is_next``) is admitted."""
+        known = self._known[name]
+        known.number = number
+        known.heard_us = self.now_us
+        known.passed_us = self._passed_us
+        self.changed[name] = None
 
     def admit(self, record: Record) -> tuple[Verdict, list[Ended]]:
         """A record is next in the log (``advance`` was told its time).
@@ -151,11 +203,10 @@ class Members:
                 return Verdict.REPEATED, []
             if record.number != known.number + 1:
                 return Verdict.BROKEN, [self._end(known, Ending.BROKEN)]
-            self._heard_us[record.node] = self._passed_us
-            self._put(msgspec.structs.replace(known, number=record.number, heard_us=self.now_us))
+            self.hear(record.node, record.number)
             return Verdict.ADMITTED, []
         joins = [act for act in record.acts if isinstance(act, Join)]
-        former = () if known is None else known.former
+        former = () if known is None else known.member().former
         if record.number != 1 or not joins or not record.incarnation:
             return Verdict.STALE, []
         if record.incarnation in former:
@@ -163,20 +214,19 @@ class Members:
         ended: list[Ended] = []
         if known is not None and known.incarnation:
             ended.append(self._end(known, Ending.REPLACED))
-            former = self._known[record.node].former
-        self._heard_us[record.node] = self._passed_us
-        self._put(
-            Member(
-                record.node,
-                record.incarnation,
-                1,
-                self.now_us,
-                self.now_us,
-                joins[0].format,
-                former,
-                advertise=joins[0].advertise,
-            )
+            former = known.member().former
+        member = Member(
+            record.node,
+            record.incarnation,
+            1,
+            self.now_us,
+            self.now_us,
+            joins[0].format,
+            former,
+            advertise=joins[0].advertise,
         )
+        self._known[record.node] = _Known(member, self._passed_us)
+        self.changed[record.node] = None
         return Verdict.ADMITTED, ended
 
     def act(self, record: Record) -> list[Ended]:
@@ -184,9 +234,9 @@ class Members:
         ended: list[Ended] = []
         for act in record.acts:
             if isinstance(act, Leave):
-                member = self._known[record.node]
-                if member.incarnation == record.incarnation:
-                    ended.append(self._end(member, Ending.LEFT))
+                known = self._known[record.node]
+                if known.incarnation == record.incarnation:
+                    ended.append(self._end(known, Ending.LEFT))
             elif isinstance(act, Expel):
                 target = self._known.get(act.node)
                 if (
@@ -198,7 +248,7 @@ class Members:
             elif isinstance(act, Forget):
                 target = self._known.get(act.node)
                 if target is not None and not target.incarnation:
-                    del self._known[act.node], self._heard_us[act.node]
+                    del self._known[act.node]
                     self.changed[act.node] = None
         return ended
 
@@ -212,11 +262,12 @@ class Members:
 
     def silence_us(self, name: str) -> int:
         """For how long nothing was heard of a node that is known, while others were."""
-        return self._passed_us - self._heard_us[name]
+        return self._passed_us - self._known[name].passed_us
 
-    def _end(self, member: Member, ending: Ending) -> Ended:
-        self._put(
-            msgspec.structs.replace(
+    def _end(self, known: _Known, ending: Ending) -> Ended:
+        member = known.member()
+        known.put(
+            _replace(
                 member,
                 incarnation=0,
                 former=(*member.former, member.incarnation)[-FORMER_MAX:],
@@ -224,8 +275,5 @@ class Members:
                 reason=ending.value,
             )
         )
-        return Ended(member.name, member.incarnation, self.now_us, ending)
-
-    def _put(self, member: Member) -> None:
-        self._known[member.name] = member
         self.changed[member.name] = None
+        return Ended(member.name, member.incarnation, self.now_us, ending)

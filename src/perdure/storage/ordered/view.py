@@ -23,7 +23,7 @@ here depends on the node, on time or on chance.
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple, final
+from typing import Final, NamedTuple, TypeAlias, final
 
 import msgspec
 
@@ -46,7 +46,6 @@ from perdure.storage.ordered.members import Ended, Members, Verdict
 from perdure.storage.ordered.record import Begin, Expire, Record
 from perdure.storage.peer_operations import PassMessage, Speak
 from perdure.storage.received import Received, cursors_of, receive
-from perdure.storage.rows import Rows
 from perdure.topic.known import KnownTopics
 
 PAGE_MAX: Final = 1024
@@ -56,15 +55,18 @@ them hold is not in a core's cache any more."""
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes of the records of a page, which are in memory a few times while it is written."""
 
-_NOBODY: Final[set[bytes]] = set()
-
 _COME_TO: Final = b"c"
 _MEMBER: Final = b"m"
 _PLACED: Final = b"p"
 _PART: Final = b"t"
 _TWO: Final = struct.Struct(">QQ")
 _SLOT: Final = struct.Struct(">H")
+_pack_two: Final = _TWO.pack
+_pack_slot: Final = _SLOT.pack
 _NUMBER: Final = struct.Struct(">Q")
+
+_Placed: TypeAlias = dict[str, dict[int, tuple[int, int]]]
+"""By node and slot, the number of a record and where its batch has placed things."""
 
 
 class Applied(NamedTuple):
@@ -90,71 +92,50 @@ class _Page:
 
     def __init__(self) -> None:
         self.batch: Batch = Batch()
-        self.notes: dict[bytes, bytes | None] = {}
-        self.members: dict[str, Member | None] = {}
-        self.entry: LogRecord | None = None
+        """What was decoded, and what was received when that began."""
+        self.received: Received = Received()
+        self.notes: list[Note] = []
+        self.placed: _Placed = {}
+        self.position: int = 0
+        """Of its last record."""
         self.record: Record | None = None
         self.now_us = 0
         self.takes_rows: bool = True
-        """Its messages are rows so far."""
+        """Nothing was decoded so far."""
         self.size_bytes: int = 0
         """Of its records."""
-        self.spoken: set[bytes] = set()
-        """The owners that publishers speak for, as ``receive`` is told."""
         self._spoken: dict[str, int] = {}
-        """The epoch for which each publisher speaks."""
-        self._cursors: dict[bytes, bytes] = {}
-        """As ``Received.cursors``: nobody looks at one in between."""
+        """The epoch for which each publisher speaks, when something was decoded."""
 
     @property
     def is_full(self) -> bool:
         """It is to be written."""
-        rows = self.batch.rows
-        count = len(self.batch.messages) if rows is None else rows.count
-        count += len(self.batch.operations) + len(self._cursors)
+        received, batch = self.received, self.batch
+        count = received.rows.count + len(received.operations) + len(received.cursors)
+        count += len(batch.messages) + len(batch.operations)
         return count >= PAGE_MAX or self.size_bytes >= PAGE_BYTES_MAX
 
-    def take(self, received: Received, offset: int) -> None:
-        """Put what was received, and counts, behind what is there.
-
-        Args:
-            received: of a batch, while ``takes_rows``.
-            offset: of its first message.
-        """
-        rows = self.batch.rows
-        if rows is None and received.count:
-            rows = self.batch.rows = Rows(offset)
-        if rows is not None:
-            rows.topics += received.topics
-            rows.values += received.values
-            if received.count == len(received.counts):
-                rows.offsets += range(offset, offset + received.count)
-            else:
-                last = offset - 1
-                for count in received.counts:
-                    last += count
-                    rows.offsets.append(last)
-            rows.count += received.count
-            rows.payload_bytes += received.payload_bytes
-        for said in received.speaking:
-            self.spoken.add(said)
-        for each in received.operations:
-            if isinstance(each, Speak):
-                self._spoken[each.client_id] = each.epoch
-            self.batch.operations.append(each)
-        self._cursors.update(received.cursors)
-
     def settle(self) -> None:
-        """Put the cursors behind the operations."""
-        self.batch.operations += cursors_of(self._cursors)
-        self._cursors.clear()
+        """Let the batch have what was received: the cursors behind the operations, for nobody
+        looks at one in between."""
+        received, batch = self.received, self.batch
+        if received.rows.count:
+            batch.rows = received.rows
+        batch.operations += received.operations
+        batch.operations += cursors_of(received.cursors)
+        self.received = Received()
 
     def decode(self) -> None:
         """Make messages of the rows: what follows is added as such."""
+        if not self.takes_rows:
+            return
         self.settle()
         self.takes_rows = False
         self.batch.messages = self.batch.recorded()
         self.batch.rows = None
+        for each in self.batch.operations:
+            if isinstance(each, Speak):
+                self._spoken[each.client_id] = each.epoch
 
     def add(self, batch: Batch) -> None:
         """Put a batch, of which it is decided what counts, behind those that are there.
@@ -198,8 +179,7 @@ class View:
         self.identity: str = ""
         self.base: int = 0
         self.members = Members()
-        # By slot, the number of a record and where its batch has placed things.
-        self._placed: dict[str, dict[int, tuple[int, int]]] = {}
+        self._placed: _Placed = {}
         self._parts: dict[str, dict[int, bytes]] = {}
         self._page: _Page | None = None
         self._topics: KnownTopics = KnownTopics()
@@ -265,37 +245,29 @@ class View:
             done += self.flush()
             done.append(self.apply(entry, record))
             return
-        last_offset = self.local.offsets.last
         now_us = self.members.advance(entry.time_us)
-        verdict, ended = self.members.admit(record)
-        notes: list[Note] = []
-        page = self._page
-        received = self._received(record, page) if record.batch else None
-        if not record.batch:
-            page = self._opened()
-        elif received is not None:
-            offset = self.local.offsets.take(received.count, now_us) if received.count else 0
-            self._place(record, offset + received.count, notes)
-            page = self._opened()
-            page.take(received, offset)
-        else:
+        page = self._opened()
+        if record.batch and not self._receive(record, page, now_us):
+            last_offset = self.local.offsets.last
+            notes: list[Note] = []
             batch = self._batch(record, None, now_us, notes)
             assert batch is not None
             if not _looks_at_nothing(batch):
                 done += self._flush_before(last_offset)
+                self.members.hear(record.node, record.number)
+                self._place_alone(record, placed_at(batch), notes)
                 silence(batch, self.local)
                 self._write(entry, now_us, batch, notes)
-                done.append(Applied(record, verdict, batch, ended))
+                done.append(Applied(record, Verdict.ADMITTED, batch, []))
                 return
+            self._place(record, placed_at(batch), page.placed)
+            page.notes += notes
             silence(batch, self.local)
-            page = self._opened()
             page.decode()
             page.add(batch)
-        for key, value in notes:
-            page.notes[key] = value
-        for name, member in self.members.take_changed():
-            page.members[name] = member
-        page.entry, page.record, page.now_us = entry, record, now_us
+        # Not before: what is written in front of a record does not know of it.
+        self.members.hear(record.node, record.number)
+        page.position, page.record, page.now_us = entry.position, record, now_us
         page.size_bytes += len(record.batch)
         if page.is_full:
             done += self.flush()
@@ -306,17 +278,21 @@ class View:
             self._page = _Page()
         return self._page
 
-    def _received(self, record: Record, page: _Page | None) -> Received | None:
-        """What a record brings for the next place of a page, if none of it has to be decoded: its
-        publishers speak for the owners that are there, and a page changes none."""
-        if (page is not None and not page.takes_rows) or self._parts.get(record.node):
-            return None
-        received = receive(record.batch, _NOBODY if page is None else page.spoken, self._topics)
-        if received is not None:
-            for each in received.operations:
-                if isinstance(each, Speak) and self.local.owner_epoch(each.client_id) != each.epoch:
-                    return None
-        return received
+    def _receive(self, record: Record, page: _Page, now_us: int) -> bool:
+        """Put what a record brings into a page, if none of it has to be decoded: its publishers
+        speak for the owners that are there, and a page changes none."""
+        if not page.takes_rows or self._parts.get(record.node):
+            return False
+        local = self.local
+        offsets = local.offsets
+        first = offsets.next_at(now_us)
+        count = receive(record.batch, page.received, first, self._topics, local.owner_epoch)
+        if count < 0:
+            return False
+        if count:
+            offsets.take(count, now_us)
+        self._place(record, first + count if count else 0, page.placed)
+        return True
 
     def flush(self) -> list[Applied]:
         """Apply what waits.
@@ -331,36 +307,30 @@ class View:
 
     def _flush_before(self, last_offset: int) -> list[Applied]:
         """``flush`` where offsets behind the last one of the page were given out since."""
-        page = self._page
-        if page is None:
+        page, self._page = self._page, None
+        record = None if page is None else page.record
+        if page is None or record is None:
             return []
-        self._page = None
         page.settle()
-        entry, record = page.entry, page.record
-        assert entry is not None
-        assert record is not None
-        notes = list(page.notes.items())
-        for name, member in page.members.items():
-            notes.append(_member_note(name, member))
-        notes.append((_COME_TO, _TWO.pack(entry.position + 1, page.now_us)))
+        notes = page.notes
+        _note_placed(page.placed, notes)
+        self._note_members(notes)
+        notes.append((_COME_TO, _TWO.pack(page.position + 1, page.now_us)))
         offsets = self.local.offsets
         given = offsets.last
         offsets.last = last_offset
         self.local.apply(page.batch, notes)
         offsets.last = given
-        self.position = entry.position + 1
+        self.position = page.position + 1
         batch = None if page.batch.is_empty() else page.batch
         return [Applied(record, Verdict.ADMITTED, batch, [])]
 
     def _is_plain_next(self, record: Record) -> bool:
         """Whether a record is a batch, or nothing but a sign of life, and the next of a member."""
-        member = self.members.get(record.node)
         return (
-            member is not None
-            and member.incarnation == record.incarnation != 0
-            and record.number == member.number + 1
-            and not record.acts
+            not record.acts
             and not record.more
+            and self.members.is_next(record.node, record.incarnation, record.number)
             and (len(record.batch) > 0 or not self._parts.get(record.node))
         )
 
@@ -390,8 +360,10 @@ class View:
                 self._keep_part(record, notes)
             else:
                 found = self._batch(record, own, now_us, notes)
-                whole = found is not None
-                batch = found or batch
+                if found is not None:
+                    whole = True
+                    batch = found
+                    self._place_alone(record, placed_at(batch), notes)
             silence(batch, self.local)
             self._expire(record, batch)
             self._begin(record, notes)
@@ -400,11 +372,14 @@ class View:
 
     def _write(self, entry: LogRecord, now_us: int, batch: Batch, notes: list[Note]) -> None:
         """Apply the batch of one record, and what is to be remembered with it."""
-        for name, member in self.members.take_changed():
-            notes.append(_member_note(name, member))
+        self._note_members(notes)
         notes.append((_COME_TO, _TWO.pack(entry.position + 1, now_us)))
         self.local.apply(batch, notes)
         self.position = entry.position + 1
+
+    def _note_members(self, notes: list[Note]) -> None:
+        for name, member in self.members.take_changed():
+            notes.append(_member_note(name, member))
 
     def _batch(
         self, record: Record, own: Batch | None, now_us: int, notes: list[Note]
@@ -422,15 +397,22 @@ class View:
         else:
             placed = self._placed.get(record.node, {})
             batch = decode(value, offsets, now_us, Earlier(placed, record.number - len(parts)))
-        self._place(record, placed_at(batch), notes)
         return batch
 
-    def _place(self, record: Record, offset: int, notes: list[Note]) -> None:
-        """A batch has placed what it places from an offset on."""
+    def _place(self, record: Record, offset: int, noted: _Placed) -> None:
+        """A batch has placed what it places from an offset on; ``noted`` gets that, too."""
         # Where nothing was placed the slot is still taken: places are counted in batches.
-        slot = record.number % IN_FLIGHT_MAX
-        self._placed.setdefault(record.node, {})[slot] = (record.number, offset)
-        notes.append((_placed_key(record.node, slot), _TWO.pack(record.number, offset)))
+        node, number = record.node, record.number
+        placed = (number, offset)
+        slot = number % IN_FLIGHT_MAX
+        self._placed.setdefault(node, {})[slot] = placed
+        noted.setdefault(node, {})[slot] = placed
+
+    def _place_alone(self, record: Record, offset: int, notes: list[Note]) -> None:
+        """``_place`` where the batch is written by itself."""
+        noted: _Placed = {}
+        self._place(record, offset, noted)
+        _note_placed(noted, notes)
 
     def _keep_part(self, record: Record, notes: list[Note]) -> None:
         self._parts.setdefault(record.node, {})[record.number] = record.batch
@@ -472,7 +454,8 @@ class View:
 
     def _forget(self, node: str, notes: list[Note]) -> None:
         """An incarnation is over: nothing names what it has placed any more."""
-        notes += [(_placed_key(node, slot), None) for slot in self._placed.pop(node, {})]
+        prefix = _placed_key(node)
+        notes += [(prefix + _pack_slot(slot), None) for slot in self._placed.pop(node, {})]
         notes += [(_part_key(node, number), None) for number in self._parts.pop(node, {})]
 
 
@@ -494,8 +477,17 @@ def _member_note(name: str, member: Member | None) -> Note:
     return _MEMBER + name.encode(), None if member is None else msgspec.msgpack.encode(member)
 
 
-def _placed_key(node: str, slot: int) -> bytes:
-    return _PLACED + node.encode() + b"\0" + _SLOT.pack(slot)
+def _note_placed(placed: _Placed, notes: list[Note]) -> None:
+    """Add the notes of what was placed: of each slot what is last there."""
+    for node, slots in placed.items():
+        prefix = _placed_key(node)
+        for slot, (number, offset) in slots.items():
+            notes.append((prefix + _pack_slot(slot), _pack_two(number, offset)))
+
+
+def _placed_key(node: str) -> bytes:
+    """What the keys of a node's slots begin with."""
+    return _PLACED + node.encode() + b"\0"
 
 
 def _part_key(node: str, number: int) -> bytes:

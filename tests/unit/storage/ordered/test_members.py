@@ -185,3 +185,22 @@ def test_earlier_processes_are_remembered_within_a_bound() -> None:
     assert known is not None
     assert len(known.former) == FORMER_MAX
     assert known.former[-1] == known.incarnation - 1
+
+
+def test_what_is_heard_of_a_member_is_what_its_next_record_would_leave() -> None:
+    heard, admitted = joined(("a", 1), ("b", 2)), joined(("a", 1), ("b", 2))
+    for members in (heard, admitted):
+        members.take_changed()
+        members.advance(1_000_000)
+    assert heard.is_next("a", 1, 2)
+    for other in (("a", 1, 1), ("a", 1, 3), ("a", 2, 2), ("c", 1, 1)):
+        assert not heard.is_next(*other)
+    heard.hear("a", 2)
+    admitted.admit(record("a", 1, 2))
+    assert heard.all() == admitted.all()
+    assert heard.silence_us("a") == admitted.silence_us("a") == 0
+    changed = heard.take_changed()
+    assert changed == admitted.take_changed()
+    assert [member.heard_us for _, member in changed if member] == [1_000_000]
+    heard.admit(record("a", 1, 4))
+    assert not heard.is_next("a", 0, 3), "who is no member has no next one"
