@@ -69,7 +69,6 @@ class Run:
             self.meter,
             self.target.probe,
             nodes=self.target.node_probes,
-            applied=self.target.node_metrics,
             has_acks=self.settings.qos > 0,
             warnings=self.warnings,
             progress=self._progress,

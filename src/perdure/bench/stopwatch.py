@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
-from perdure.bench.applied import AppliedProbe
 from perdure.bench.meter import Meter
 from perdure.bench.process import ProcessProbe, machine_cpu_s
 from perdure.bench.result import Latency, Phase
@@ -40,8 +39,6 @@ class Stopwatch:
         progress: is told the rates.
         nodes: look at the processes of a cluster, whose CPU stands in ``Phase.extra``
             (``node1_cpu_us`` and so on), microseconds for each of what was done.
-        applied: ask nodes what applying took (``node1_apply_us`` and so on), microseconds for each
-            message that they have applied.
     """
 
     def __init__(
@@ -50,7 +47,6 @@ class Stopwatch:
         probe: ProcessProbe | None,
         *,
         nodes: Sequence[ProcessProbe] = (),
-        applied: Sequence[AppliedProbe] = (),
         has_acks: bool = True,
         warnings: list[str],
         progress: Progress = silent,
@@ -66,7 +62,6 @@ class Stopwatch:
         self._series: list[tuple[float, float, float]] = []
         self._last = (0.0, self._acked, self._received)
         self._cpu = self._probe.cpu_s() if self._probe else 0.0
-        self._applied = [(node, node.look()) for node in applied]
         self._nodes = [(node, node.cpu_s()) for node in nodes]
         self._own_cpu = time.process_time()
         self._machine_cpu = machine_cpu_s()
@@ -143,11 +138,6 @@ class Stopwatch:
         for number, (node, before) in enumerate(self._nodes, 1):
             used_us = (node.cpu_s() - before) * 1e6 / max(1, done)
             phase.extra[f"node{number}_cpu_us"] = round(used_us, 2)
-        for number, (asked, then) in enumerate(self._applied, 1):
-            now = asked.look()
-            if now.messages > then.messages:
-                took_us = (now.cpu_s - then.cpu_s) * 1e6 / (now.messages - then.messages)
-                phase.extra[f"node{number}_apply_us"] = round(took_us, 2)
         self._warn(phase, fan_out)
         return phase
 

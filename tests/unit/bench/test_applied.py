@@ -12,9 +12,9 @@ import pytest
 
 from perdure.bench.applied import AppliedProbe
 from perdure.bench.errors import BenchError
-from perdure.bench.meter import Meter
 from perdure.bench.ports import free_port
-from perdure.bench.stopwatch import Stopwatch
+from perdure.bench.result import Phase
+from perdure.bench.scenarios.cluster import tell_applied
 from perdure.config.schema import MetricsConfig
 from perdure.observe import Metrics
 from perdure.observe.metrics_text import MetricsText
@@ -40,20 +40,19 @@ async def url(metrics: Metrics, tmp_path: Path) -> AsyncIterator[str]:
     await part.stop()
 
 
-async def test_a_stretch_has_what_a_message_cost_to_apply(url: str, metrics: Metrics) -> None:
-    def measure() -> dict[str, float]:
-        watch = Stopwatch(Meter(), None, applied=[probe], warnings=[])
-        metrics.cluster_applied_messages += 1_000
-        metrics.cluster_apply_cpu_seconds.observe(1_500)
-        metrics.cluster_apply_cpu_seconds.observe(500)
-        found = watch.stop("local", done=7).extra
-        return {**found, **Stopwatch(Meter(), None, applied=[probe], warnings=[]).stop("").extra}
-
+async def test_a_phase_has_what_a_message_cost_to_apply(url: str, metrics: Metrics) -> None:
+    """In it, not in the time before; of a node that has applied nothing nothing is told."""
     probe = AppliedProbe(url, TOKEN)
     metrics.cluster_applied_messages = 5_000
     metrics.cluster_apply_cpu_seconds.observe(100_000)
-    # Of the stretch, not of the time before; where nothing was applied nothing is told.
-    assert await asyncio.to_thread(measure) == {"node1_apply_us": 2.0}
+    before = await asyncio.to_thread(probe.look)
+    metrics.cluster_applied_messages += 1_000
+    metrics.cluster_apply_cpu_seconds.observe(1_500)
+    metrics.cluster_apply_cpu_seconds.observe(500)
+    after = await asyncio.to_thread(probe.look)
+    phase = Phase(name="local", seconds=8.0, done=7, done_per_s=1.0)
+    tell_applied(phase, [before, before], [before, after])
+    assert phase.extra == {"node2_apply_us": pytest.approx(2.0)}
 
 
 async def test_who_does_not_answer_is_named(url: str) -> None:

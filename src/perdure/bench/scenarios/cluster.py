@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from perdure.bench.applied import Applied
 from perdure.bench.client import Client
 from perdure.bench.histogram import Histogram
 from perdure.bench.loop import Link
@@ -46,6 +47,16 @@ def tell_added(phase: Phase, rest: Phase) -> None:
         phase.extra[name.replace("_cpu_us", "_added_us")] = round(max(0.0, added_us), 2)
 
 
+def tell_applied(phase: Phase, before: list[Applied], after: list[Applied]) -> None:
+    """What a message costs each node to apply, ``node1_apply_us`` and so on, microseconds; of one
+    that has applied none nothing is told."""
+    for number, (then, now) in enumerate(zip(before, after, strict=True), 1):
+        messages = now.messages - then.messages
+        if messages > 0:
+            took_us = (now.cpu_s - then.cpu_s) * 1e6 / messages
+            phase.extra[f"node{number}_apply_us"] = round(took_us, 2)
+
+
 def _flow(run: Run, name: str, rest: Phase | None) -> Phase:
     settings, others = run.settings, len(run.places) - 1
     streams = [
@@ -66,7 +77,10 @@ def _flow(run: Run, name: str, rest: Phase | None) -> Phase:
     ]
     run.connect(subscribers, f"{name}: connect subscribers")
     run.connect(publishers, f"{name}: connect publishers")
+    # Not while messages are due: who asks waits for the answer. So the warm-up counts here.
+    before = [node.look() for node in run.target.node_metrics]
     phase = run.flow(publishers, name)
+    tell_applied(phase, before, [node.look() for node in run.target.node_metrics])
     run.disconnect([*publishers, *subscribers])
     if settings.durable:
         run.discard(subscribers)
