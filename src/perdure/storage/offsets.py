@@ -24,7 +24,9 @@ class Offsets:
         Returns:
             The first of them.
         """
-        offset = self.next_at(now_us)
+        offset = self.last + 1
+        if now_us > offset:
+            offset = now_us
         self.last = offset + count - 1
         return offset
 

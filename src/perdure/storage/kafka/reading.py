@@ -65,10 +65,9 @@ HURRY_S: Final = 1.0
 MANY_PER_S: Final = 80
 """Records from which the rhythm pays; below half of that it does not any more."""
 
-REST_PER_S: Final = 10
-"""As ``MANY_PER_S`` for a rest, which is worth a page each. Signs of life of a small cluster are
-fewer; a log that is slow gives few records too, of many messages each, and a machine on which it
-is slow has least to spare."""
+MUCH_PER_S: Final = 128 * 1024
+"""Bytes from which a rest pays however few the records are: a log that is slow gives few, of many
+messages each, and a machine on which it is slow has least to spare."""
 
 _WINDOW_S: Final = 0.5
 _REST_WINDOW_S: Final = 4.0
@@ -106,7 +105,8 @@ class Reading:
         self._hurried_until_s = 0.0
         self._window_began_s = 0.0
         self._window_count = 0
-        self._per_s = 0.0
+        self._window_bytes = 0
+        self._is_many = self._is_much = False
         self._stirred = threading.Event()
         """Not at rest."""
         self._stirred.set()
@@ -168,6 +168,7 @@ class Reading:
             messages.append(message)
         self._position = position
         self._window_count += len(messages)
+        self._window_bytes += size_bytes
         self._much = size_bytes >= self._gathers_bytes or len(found) >= RECORDS_MAX
         return messages
 
@@ -188,15 +189,18 @@ class Reading:
         longest_s = _REST_WINDOW_S if self.rests else _WINDOW_S
         if window_s >= longest_s:
             # Who does not come back for long has counted nothing meanwhile.
-            self._per_s = self._window_count / min(window_s, longest_s)
-            self._window_count = 0
+            counted_s = min(window_s, longest_s)
+            # Either stays until there is half as much.
+            many, much = MANY_PER_S * counted_s, MUCH_PER_S * counted_s
+            self._is_many = self._window_count >= many / (1 + self._is_many)
+            self._is_much = self._window_bytes >= much / (1 + self._is_much)
+            self._window_count = self._window_bytes = 0
             self._window_began_s = now_s
         gathers_ms = 0
         if now_s >= self._hurried_until_s:
-            # Who has a pace keeps it until the records are half as many.
-            if not self._stirred.is_set() and self._per_s >= REST_PER_S / (1 + self.rests):
+            if not self._stirred.is_set() and (self._is_many or self._is_much):
                 gathers_ms = REST_MS
-            elif self._per_s >= MANY_PER_S / (1 + self.in_rhythm):
+            elif self._is_many:
                 gathers_ms = RHYTHM_MS
         if gathers_ms == self._gathers_ms:
             return

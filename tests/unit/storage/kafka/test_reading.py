@@ -139,30 +139,31 @@ def test_who_rests_is_not_taken_for_idle_between_two_pages(
     assert not reading.rests, "nothing has come for long"
 
 
-def test_who_rests_needs_few_records_for_it(
+def test_who_rests_needs_few_records_for_it_if_they_are_large(
     readings: Readings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A log that is slow has few records, of many messages each."""
     monkeypatch.setattr(its, "REST_S", 0.01)
-    few = its.REST_PER_S + 1
-    assert few < its.MANY_PER_S / 2
+    few, value = 4, bytes(its.MUCH_PER_S // 4)
+    assert few < its.MANY_PER_S / 4
     readings.reading.rest()
     for _ in range(3):
-        readings.write(few)
+        readings.write(few, value)
         readings.pass_window()
     readings.reading.read()
     assert readings.reading.rests
     readings.reading.hurry()
-    readings.write(few)
+    readings.write(few, value)
     readings.pass_window()
     readings.reading.read()
     assert not readings.reading.in_rhythm, "somebody is here, for whom each may be"
 
 
-def test_signs_of_life_are_no_reason_to_rest(readings: Readings) -> None:
+def test_few_small_records_are_no_reason_to_rest(readings: Readings) -> None:
+    """What an operator asks such a node is answered by what it has read."""
     readings.reading.rest()
     for _ in range(3):
-        readings.write(its.REST_PER_S // 4)  # in half a second
+        readings.write(its.MANY_PER_S // 4)  # in half a second
         readings.pass_window()
     readings.reading.read()
     assert not readings.reading.rests
