@@ -17,7 +17,6 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.ending import end_in_order
 from perdure.config.schema import RocksdbConfig
 from perdure.model import Message
 from perdure.storage.batch import Batch
@@ -154,5 +153,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    end_in_order()
     main()

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from benchmarks.dashboard.scene import Fleet, Rounds, Scene, TabProcess, recorded, scene
 from benchmarks.dashboard.tabs import PAGES
+from benchmarks.ending import end_in_order
 from benchmarks.record import Check, check
 from perdure.bench import proc
 from perdure.bench.process import BrokerProcess
@@ -92,4 +93,5 @@ def run(names: Sequence[str] = (), rounds: int = 1) -> bool:
 
 
 if __name__ == "__main__":
+    end_in_order()
     sys.exit(not run(sys.argv[1:]))

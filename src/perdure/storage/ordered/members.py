@@ -82,15 +82,17 @@ class _Known:
     """A node that is known.
 
     Attributes:
+        format: as ``Member.format``.
         number: of its last record.
         heard_us: log time of that.
         passed_us: what had passed then of the time that counts as silence.
     """
 
-    __slots__ = ("_member", "heard_us", "incarnation", "number", "passed_us")
+    __slots__ = ("_member", "format", "heard_us", "incarnation", "number", "passed_us")
 
     def __init__(self, member: Member, passed_us: int) -> None:
         self._member: Member = member
+        self.format: int = member.format
         self.incarnation: int = member.incarnation
         self.number: int = member.number
         self.heard_us: int = member.heard_us
@@ -165,7 +167,7 @@ class Members:
 
         Also those that are not there now: one that has died goes on with the release that it had.
         """
-        return min((member.format for member in self.all()), default=0)
+        return min((known.format for known in self._known.values()), default=0)
 
     def take_changed(self) -> list[tuple[str, Member | None]]:
         """Names, and what is known now, of those that have changed; None = forgotten."""

@@ -23,7 +23,7 @@ here depends on the node, on time or on chance.
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple, TypeAlias, final
+from typing import Final, NamedTuple, final
 
 import msgspec
 
@@ -65,9 +65,6 @@ _pack_two: Final = _TWO.pack
 _pack_slot: Final = _SLOT.pack
 _NUMBER: Final = struct.Struct(">Q")
 
-_Placed: TypeAlias = dict[str, dict[int, tuple[int, int]]]
-"""By node and slot, the number of a record and where its batch has placed things."""
-
 
 class Applied(NamedTuple):
     """What a record, or a page of them, has caused.
@@ -94,8 +91,7 @@ class _Page:
         self.batch: Batch = Batch()
         """What was decoded, and what was received when that began."""
         self.received: Received = Received()
-        self.notes: list[Note] = []
-        self.placed: _Placed = {}
+        self.notes: dict[bytes, bytes | None] = {}
         self.position: int = 0
         """Of its last record."""
         self.record: Record | None = None
@@ -179,7 +175,8 @@ class View:
         self.identity: str = ""
         self.base: int = 0
         self.members = Members()
-        self._placed: _Placed = {}
+        # By slot, the number of a record and where its batch has placed things.
+        self._placed: dict[str, dict[int, tuple[int, int]]] = {}
         self._parts: dict[str, dict[int, bytes]] = {}
         self._page: _Page | None = None
         self._topics: KnownTopics = KnownTopics()
@@ -255,13 +252,11 @@ class View:
             if not _looks_at_nothing(batch):
                 done += self._flush_before(last_offset)
                 self.members.hear(record.node, record.number)
-                self._place_alone(record, placed_at(batch), notes)
                 silence(batch, self.local)
                 self._write(entry, now_us, batch, notes)
                 done.append(Applied(record, Verdict.ADMITTED, batch, []))
                 return
-            self._place(record, placed_at(batch), page.placed)
-            page.notes += notes
+            page.notes.update(notes)
             silence(batch, self.local)
             page.decode()
             page.add(batch)
@@ -291,7 +286,8 @@ class View:
             return False
         if count:
             offsets.take(count, now_us)
-        self._place(record, first + count if count else 0, page.placed)
+        key, value = self._place(record, first + count if count else 0)
+        page.notes[key] = value
         return True
 
     def flush(self) -> list[Applied]:
@@ -312,10 +308,9 @@ class View:
         if page is None or record is None:
             return []
         page.settle()
-        notes = page.notes
-        _note_placed(page.placed, notes)
+        notes = list(page.notes.items())
         self._note_members(notes)
-        notes.append((_COME_TO, _TWO.pack(page.position + 1, page.now_us)))
+        notes.append((_COME_TO, _pack_two(page.position + 1, page.now_us)))
         offsets = self.local.offsets
         given = offsets.last
         offsets.last = last_offset
@@ -360,10 +355,8 @@ class View:
                 self._keep_part(record, notes)
             else:
                 found = self._batch(record, own, now_us, notes)
-                if found is not None:
-                    whole = True
-                    batch = found
-                    self._place_alone(record, placed_at(batch), notes)
+                whole = found is not None
+                batch = found or batch
             silence(batch, self.local)
             self._expire(record, batch)
             self._begin(record, notes)
@@ -373,7 +366,7 @@ class View:
     def _write(self, entry: LogRecord, now_us: int, batch: Batch, notes: list[Note]) -> None:
         """Apply the batch of one record, and what is to be remembered with it."""
         self._note_members(notes)
-        notes.append((_COME_TO, _TWO.pack(entry.position + 1, now_us)))
+        notes.append((_COME_TO, _pack_two(entry.position + 1, now_us)))
         self.local.apply(batch, notes)
         self.position = entry.position + 1
 
@@ -397,22 +390,15 @@ class View:
         else:
             placed = self._placed.get(record.node, {})
             batch = decode(value, offsets, now_us, Earlier(placed, record.number - len(parts)))
+        notes.append(self._place(record, placed_at(batch)))
         return batch
 
-    def _place(self, record: Record, offset: int, noted: _Placed) -> None:
-        """A batch has placed what it places from an offset on; ``noted`` gets that, too."""
+    def _place(self, record: Record, offset: int) -> Note:
+        """A batch has placed what it places from an offset on; returns the note of it."""
         # Where nothing was placed the slot is still taken: places are counted in batches.
-        node, number = record.node, record.number
-        placed = (number, offset)
-        slot = number % IN_FLIGHT_MAX
-        self._placed.setdefault(node, {})[slot] = placed
-        noted.setdefault(node, {})[slot] = placed
-
-    def _place_alone(self, record: Record, offset: int, notes: list[Note]) -> None:
-        """``_place`` where the batch is written by itself."""
-        noted: _Placed = {}
-        self._place(record, offset, noted)
-        _note_placed(noted, notes)
+        slot = record.number % IN_FLIGHT_MAX
+        self._placed.setdefault(record.node, {})[slot] = (record.number, offset)
+        return _placed_key(record.node, slot), _pack_two(record.number, offset)
 
     def _keep_part(self, record: Record, notes: list[Note]) -> None:
         self._parts.setdefault(record.node, {})[record.number] = record.batch
@@ -454,8 +440,7 @@ class View:
 
     def _forget(self, node: str, notes: list[Note]) -> None:
         """An incarnation is over: nothing names what it has placed any more."""
-        prefix = _placed_key(node)
-        notes += [(prefix + _pack_slot(slot), None) for slot in self._placed.pop(node, {})]
+        notes += [(_placed_key(node, slot), None) for slot in self._placed.pop(node, {})]
         notes += [(_part_key(node, number), None) for number in self._parts.pop(node, {})]
 
 
@@ -477,17 +462,8 @@ def _member_note(name: str, member: Member | None) -> Note:
     return _MEMBER + name.encode(), None if member is None else msgspec.msgpack.encode(member)
 
 
-def _note_placed(placed: _Placed, notes: list[Note]) -> None:
-    """Add the notes of what was placed: of each slot what is last there."""
-    for node, slots in placed.items():
-        prefix = _placed_key(node)
-        for slot, (number, offset) in slots.items():
-            notes.append((prefix + _pack_slot(slot), _pack_two(number, offset)))
-
-
-def _placed_key(node: str) -> bytes:
-    """What the keys of a node's slots begin with."""
-    return _PLACED + node.encode() + b"\0"
+def _placed_key(node: str, slot: int) -> bytes:
+    return _PLACED + node.encode() + b"\0" + _pack_slot(slot)
 
 
 def _part_key(node: str, number: int) -> bytes:
