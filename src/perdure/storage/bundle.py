@@ -125,7 +125,7 @@ def count_in(value: bytes, offset: int = 0) -> int:
     return count
 
 
-def extent(value: bytes) -> tuple[int, int]:
+def extent(value: bytes) -> tuple[i64, i64]:
     """How many messages a value holds, and the bytes of their payloads, without making them; no
     messages = it is neither a message nor a bundle of this release.
 
@@ -141,7 +141,9 @@ def extent(value: bytes) -> tuple[int, int]:
             return 0, 0
         body += codec.EXTENDED_SIZE - codec.PLAIN_SIZE + codec.uint32_at(value, 20)
     if value[0] == codec.VERSION:
-        return (1, size - body) if body <= size else (0, 0)
+        if body > size:
+            return 0, 0
+        return 1, size - body
     if value[0] != KIND or body + _COUNT.size > size:
         return 0, 0
     lengths = _payload_lengths(value, body, 0)

@@ -202,7 +202,7 @@ class SkipScanLayout:
                 last = stream
                 of_stream = staged.setdefault(stream, [])
             of_stream.append(data)
-            of_stream.append(stream + at + varying)
+            of_stream.append(b"%b%b%b" % (stream, at, varying))
             of_stream.append(value)
             for prefix in prefixes:
                 if runs:

@@ -12,12 +12,16 @@ class Calls:
 
     def __init__(self) -> None:
         self.story: list[tuple[object, ...]] = []
+        self.handle = ""
 
-    def put(self, key: bytes, value: bytes, handle: str) -> None:
-        self.story.append(("put", key, value, handle))
+    def set_default_column_family(self, handle: str) -> None:
+        self.handle = handle
 
-    def delete(self, key: bytes, handle: str) -> None:
-        self.story.append(("delete", key, handle))
+    def put(self, key: bytes, value: bytes) -> None:
+        self.story.append(("put", key, value, self.handle))
+
+    def delete(self, key: bytes) -> None:
+        self.story.append(("delete", key, self.handle))
 
 
 def test_in_order_and_only_where_there_is_a_table() -> None:
