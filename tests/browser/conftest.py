@@ -182,7 +182,11 @@ def administrator(scene: Scene, chromium: Any) -> Any:
 
 @pytest.fixture
 def page(chromium: Any, administrator: Any) -> Iterator[Any]:
-    """A page of the administrator, on which nothing goes wrong unseen."""
+    """A page of the administrator, on which nothing goes wrong unseen.
+
+    What ``wait_for_function`` waits for must be a function: a text is evaluated anew at each look,
+    which the page's policy refuses from the second one on.
+    """
     context = chromium.new_context(
         storage_state=administrator, viewport={"width": 1280, "height": 900}
     )

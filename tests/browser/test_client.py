@@ -50,7 +50,7 @@ def test_the_page_is_a_client_of_mqtt(scene: Scene, page: Any) -> None:
     assert "QoS 1" in told  # as it was subscribed
     assert axe_finds(page) == []
     page.get_by_role("button", name="Unsubscribe from bench/#").click()
-    page.wait_for_function("!document.querySelector('#c-subscriptions li')")
+    page.wait_for_function("() => !document.querySelector('#c-subscriptions li')")
     # A refusal says why, and what was recorded can be had.
     page.get_by_label("Topic filter").fill("bad/#/filter")
     page.get_by_role("button", name="Subscribe", exact=True).click()

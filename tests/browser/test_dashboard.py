@@ -126,7 +126,7 @@ def test_sessions_are_filtered_and_the_filter_is_in_the_address(scene: Scene, pa
     assert rows.count() >= 7
     page.get_by_label("Client id", exact=True).fill("mp-3")
     page.wait_for_url(re.compile("client_id=mp-3"))
-    page.wait_for_function("document.querySelectorAll('#rows tbody tr').length === 1")
+    page.wait_for_function("() => document.querySelectorAll('#rows tbody tr').length === 1")
     page.reload()
     assert rows.count() == 1
     page.get_by_label("Client id", exact=True).fill("nobody")
@@ -520,7 +520,7 @@ def test_a_viewer_sees_less_and_is_logged_out_at_a_word(
     assert "users.login" in rows
     page.get_by_label("Of", exact=True).select_option("sessions")
     page.wait_for_url(re.compile("resource=sessions"))
-    page.wait_for_function("!document.querySelector('#rows').innerText.includes('users.')")
+    page.wait_for_function("() => !document.querySelector('#rows').innerText.includes('users.')")
 
 
 def test_everything_goes_by_keyboard(scene: Scene, page: Any) -> None:
