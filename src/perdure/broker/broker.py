@@ -133,7 +133,11 @@ class Broker:
             scheduler,
             clock,
             metrics,
-            interval_us=config.storage.commit_interval_us,
+            interval_us=(
+                config.cluster.commit_interval_us
+                if database.capabilities.sequences_late
+                else config.storage.commit_interval_us
+            ),
             messages_max=config.storage.commit_messages_max,
         )
         services.pipeline = CommitPipeline(

@@ -139,6 +139,8 @@ async def serve(
         bans = read_bans(config)
     watch = TaskWatch()
     scheduler = LoopScheduler(asyncio.get_running_loop(), watch.task_failed)
+    if isinstance(store, ClusterStore):
+        store.entry.to_loop = scheduler.hand
     metrics = Metrics()
     methods = AuthPart(config, metrics)
     access = _access(config, files, methods)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable
 from typing import Final, final
 
 from perdure.broker.broker import Broker
@@ -48,18 +49,40 @@ def topic_of(cluster: ClusterConfig) -> str:
 
 
 @final
+class LoopEntry:
+    """How the log's thread reaches the loop: as asyncio has it, until there is a scheduler.
+
+    Args:
+        to_loop: has something run on the loop, in order, from any thread.
+
+    Attributes:
+        to_loop: as given; replaced by ``LoopScheduler.hand``.
+    """
+
+    def __init__(self, to_loop: Callable[[Callable[[], None]], object]) -> None:
+        self.to_loop = to_loop
+
+    def __call__(self, call: Callable[[], None]) -> None:
+        self.to_loop(call)
+
+
+@final
 class ClusterStore:
     """A node's store and its end of the log.
 
     Attributes:
         database: what the broker is given.
         clock: the cluster's time.
+        entry: of the log's thread to the loop.
         stalled_s: how long the node has waited for the log, seconds; 0 = it does not.
     """
 
-    def __init__(self, database: Replica, clock: LogClock, config: Config) -> None:
+    def __init__(
+        self, database: Replica, clock: LogClock, config: Config, entry: LoopEntry
+    ) -> None:
         self.database = database
         self.clock = clock
+        self.entry = entry
         self.stalled_s = 0.0
         self._config = config
         self._metrics: Metrics | None = None

@@ -19,7 +19,7 @@ from perdure.config.schema import Config
 from perdure.errors import ConfigError, StorageError, StorageUnavailable
 from perdure.observe.logs import get_logger
 from perdure.server.cluster_log_note import keep_to_log
-from perdure.server.cluster_part import ClusterStore, topic_of
+from perdure.server.cluster_part import ClusterStore, LoopEntry, topic_of
 from perdure.server.log_clock import LogClock
 from perdure.server.scheduler import LoopGate
 from perdure.server.stores import open_embedded
@@ -80,9 +80,10 @@ async def open_cluster(config: Config, *, engine: EngineFactory = Engine) -> Clu
         options=options_of(config.cluster),
     )
     settings.check()
+    entry = LoopEntry(asyncio.get_running_loop().call_soon_threadsafe)
 
     async def open_log() -> OrderedLog:
-        opened: OrderedLog = await kafka.open(settings, timeout_s=TRY_S)
+        opened: OrderedLog = await kafka.open(settings, timeout_s=TRY_S, to_loop=entry)
         try:
             check_packets(config, opened.record_bytes_max)
         except ConfigError:
@@ -94,10 +95,10 @@ async def open_cluster(config: Config, *, engine: EngineFactory = Engine) -> Clu
     async with WaitingRoom(config.http) as room:
         patience = _Patience(config.cluster.start_timeout_s, room)
         if not is_empty(directory):
-            return await _joined(config, engine, open_log, patience)
+            return await _joined(config, engine, open_log, patience, entry)
         first = await patience.wait_for(open_log)
         with removed_if_refused(directory):
-            return await _joined(config, engine, open_log, patience, first)
+            return await _joined(config, engine, open_log, patience, entry, first)
 
 
 async def _joined(
@@ -105,6 +106,7 @@ async def _joined(
     engine: EngineFactory,
     open_log: Callable[[], Awaitable[OrderedLog]],
     patience: _Patience,
+    entry: LoopEntry,
     first: OrderedLog | None = None,
 ) -> ClusterStore:
     """Open the store, and become a member as soon as Kafka lets us.
@@ -113,6 +115,7 @@ async def _joined(
         config, engine: of the store.
         open_log: opens the node's end of the log.
         patience: waits for Kafka.
+        entry: of the log's thread to the loop.
         first: an end that is open already.
 
     Raises:
@@ -143,7 +146,7 @@ async def _joined(
         advertise=config.node.advertise,
         database=local.format.database_id,
     )
-    store = ClusterStore(replica, clock, config)
+    store = ClusterStore(replica, clock, config, entry)
     topic = topic_of(config.cluster)
     try:
         keep_to_log(Path(config.storage.path), topic, has_read=replica.view.position > 0)

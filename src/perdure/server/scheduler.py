@@ -81,6 +81,7 @@ class LoopScheduler:
         # A queue and a thread of our own: an executor's futures cost more than a short sync.
         self._commits: SimpleQueue[_Commit | None] = SimpleQueue()
         self._finished: deque[tuple[_Done, BaseException | None]] = deque()
+        self._handed: deque[Callable[[], None]] = deque()
         self.is_resting = False
         # Rung (released) by the commit thread to end a linger. The ring of one that was over just
         # then wakes the next one early: that looks at what is finished and goes on.
@@ -106,32 +107,35 @@ class LoopScheduler:
         return self._loop.call_later(-(-delay_us // 1000) / 1000, callback)
 
     def linger(self, delay_us: int, callback: Callable[[], None]) -> bool:
-        """Hold the loop's thread until the delay is over or the commit thread has finished.
+        """Hold the loop's thread until the delay is over, the commit thread has finished, or
+        another thread hands something over.
 
         Signals are noted meanwhile, and handled by the loop after it.
         """
         try:
-            self._listen(time.monotonic() + delay_us / 1e6)
-            if self._finished:
+            self._listen(time.monotonic() + delay_us / 1e6, handed=True)
+            if self._finished or self._handed:
                 self._hear()
+                self._take_handed()
                 return True
         except BaseException:
             # An interrupt, or a ``done`` that failed: who waits for this linger is woken the more
             # so.
             self._loop.call_soon(self._hear)
+            self._loop.call_soon(self._take_handed)
             self._loop.call_soon(callback)
             raise
         self._loop.call_soon(callback)
         return False
 
-    def _listen(self, until_s: float) -> None:
-        """Wait until something is finished, or it is so late."""
+    def _listen(self, until_s: float, *, handed: bool = False) -> None:
+        """Wait until something is finished, or handed over where that counts, or it is so late."""
         # The commit thread adds what is finished and looks then whether the loop lingers; here it
         # is said first that it lingers, or does no more, and looked then for what is finished. So
         # one of the two always sees the other.
         self.is_resting = True
         try:
-            while not self._finished:
+            while not self._finished and not (handed and self._handed):
                 left_s = until_s - time.monotonic()
                 if left_s <= 0 or not self._bell.acquire(timeout=left_s):
                     return
@@ -173,6 +177,29 @@ class LoopScheduler:
             self._polls_skipped = 0
         self._hear()
         return True
+
+    def hand(self, call: Callable[[], None]) -> None:
+        """Run something on the loop, soon: from any thread. A linger ends for it, a turn does not.
+
+        Raises:
+            RuntimeError: the loop was closed.
+        """
+        self._handed.append(call)
+        # Also where it ends a linger: a poll may be what is rung.
+        self._loop.call_soon_threadsafe(self._take_handed)
+        if self.is_resting:
+            with contextlib.suppress(RuntimeError):  # it rings already
+                self._bell.release()
+
+    def _take_handed(self) -> None:
+        """Run what was handed over, unless a linger has already."""
+        while self._handed:
+            call = self._handed.popleft()
+            try:
+                call()
+            except BaseException:
+                self._loop.call_soon(self._take_handed)  # what it has not come to
+                raise
 
     def turn_ended(self) -> None:
         """Collect garbage, if there is enough to look through."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from perdure.broker.commit.submissions import SUBMITTED_MAX
 from perdure.errors import StorageUnavailable
 from perdure.mqtt.packets import (
     EMPTY,
@@ -80,14 +81,29 @@ def test_a_subscription_waits_for_what_was_taken_before_it() -> None:
     client.connect()
     hold(store)
     publisher.publish("t", b"before")
-    sim.run_for(10_000)
+    sim.run_for(1_000)
     client.send(_subscribe("t"))
-    sim.run_for(10_000)
+    sim.run_for(1_000)
     publisher.publish("t", b"after")
-    sim.run_for(10_000)
+    sim.run_for(1_000)
     let_go(sim, store)
     client.take(Suback)
     # ``after`` has gathered until ``before`` came back: its place is behind the subscription.
+    assert client.payloads() == [b"after"]
+
+
+def test_what_a_client_sends_behind_its_subscription_comes_behind_it() -> None:
+    """However late the log is, and batches follow each other."""
+    sim, store, _ = held_sim()
+    client = Client(sim, "c")
+    client.connect()
+    hold(store)
+    client.publish("t", b"before")
+    client.send(_subscribe("t"))
+    client.publish("t", b"after")
+    sim.run_for(100_000)
+    let_go(sim, store)
+    client.take(Suback)
     assert client.payloads() == [b"after"]
 
 
@@ -104,13 +120,33 @@ def test_what_comes_gathers_until_the_log_has_given_the_last_back() -> None:
     assert len(submitted) == 1
     for number in range(1, 20):
         publisher.publish("t", b"%d" % number)
-        sim.run_for(5_000)
+        sim.run_for(100)
     assert len(submitted) == 1
     store.sequence_all()
     sim.run_for(1_000)
     assert len(submitted) == 1
     let_go(sim, store)
     assert len(publisher.take_all(Ack)) == 20
+
+
+def test_behind_what_is_late_the_next_batch_follows() -> None:
+    """Else a log that stalls takes its time again for what has gathered meanwhile."""
+    sim, store, _ = held_sim()
+    publisher = Client(sim, "p", acks=False)
+    publisher.connect()
+    hold(store)
+    count = 0
+    counts: list[int] = []
+    for _ in range(40):
+        publisher.publish("t", b"%d" % count)
+        count += 1
+        sim.run_for(1_000)
+        assert store.replica.end is not None
+        counts.append(len(store.replica.end.waiting))
+    assert counts[:4] == [1, 1, 1, 1]
+    assert max(counts) == SUBMITTED_MAX  # what comes later gathers, however late they are
+    let_go(sim, store)
+    assert len(publisher.take_all(Ack)) == count
 
 
 def test_a_batch_that_gathers_when_the_log_is_lost_fails_with_it() -> None:
@@ -121,7 +157,7 @@ def test_a_batch_that_gathers_when_the_log_is_lost_fails_with_it() -> None:
     hold(store)
     for payload in (b"submitted", b"gathers"):
         publisher.publish("t", payload)
-        sim.run_for(5_000)
+        sim.run_for(1_000)
     committer = sim.live.services.committer
     assert not committer.batch.is_empty()
     committer.lost(StorageUnavailable("Kafka has gone"))

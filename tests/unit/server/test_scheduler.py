@@ -248,6 +248,79 @@ async def test_what_is_finished_in_a_rest_ends_it(story: Story) -> None:
     assert story.heard == ["work"]
 
 
+def _in_a_thread(work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+async def test_what_is_handed_over_in_a_rest_ends_it(story: Story) -> None:
+    """The thread waits until the loop rests: only the rest itself can hear of it."""
+
+    def hand() -> None:
+        while not story.scheduler.is_resting:
+            pass
+        story.scheduler.hand(lambda: story.heard.append("handed"))
+
+    thread = _in_a_thread(hand)
+    assert story.scheduler.linger(LONG_US, story.rest_over)
+    assert story.heard == ["handed"]
+    thread.join()
+    await asyncio.sleep(0)
+    assert story.heard == ["handed"]  # once
+
+
+async def test_what_was_handed_over_before_a_rest_ends_it(story: Story) -> None:
+    _in_a_thread(lambda: story.scheduler.hand(lambda: story.heard.append("handed"))).join()
+    assert not story.heard  # a turn is not interrupted
+    assert story.scheduler.linger(LONG_US, story.rest_over)
+    assert story.heard == ["handed"]
+
+
+async def test_what_is_handed_over_is_heard_in_order_without_a_rest(story: Story) -> None:
+    done = asyncio.Event()
+
+    def hand() -> None:
+        for number in range(50):
+            story.scheduler.hand(lambda number=number: story.heard.append(str(number)))  # type: ignore[misc]
+        story.scheduler.hand(done.set)
+
+    thread = _in_a_thread(hand)
+    await done.wait()
+    thread.join()
+    assert story.heard == [str(number) for number in range(50)]
+
+
+async def test_a_poll_takes_nothing_that_was_handed_over(failures: list[BaseException]) -> None:
+    """It comes in the middle of a turn."""
+    scheduler = LoopScheduler(asyncio.get_running_loop(), failures.append, poll_s_max=3_600)
+    story = Story(scheduler)
+
+    def work() -> None:
+        while not scheduler.is_resting:
+            pass
+        scheduler.hand(story.rest_over)
+
+    story.add("work", work)
+    assert scheduler.poll_finished()
+    assert story.heard == ["work"]
+    await story.over.wait()
+    assert story.heard == ["work", "over"]
+    await scheduler.close()
+
+
+async def test_what_fails_when_it_was_handed_over_keeps_nothing_back(story: Story) -> None:
+    def fails() -> None:
+        raise ValueError("fails")
+
+    story.scheduler.hand(fails)
+    story.scheduler.hand(lambda: story.heard.append("next"))
+    with pytest.raises(ValueError, match="fails"):
+        story.scheduler.linger(LONG_US, story.rest_over)
+    await story.over.wait()
+    assert story.heard == ["next", "over"]
+
+
 async def test_what_is_about_to_finish_is_polled_for(failures: list[BaseException]) -> None:
     """The work ends once the loop waits for it: it needs the GIL to say so."""
     scheduler = LoopScheduler(asyncio.get_running_loop(), failures.append, poll_s_max=3_600)

@@ -9,8 +9,9 @@ where the store is in this process; elsewhere the log gives the batch back later
 Sketch for 1000 messages in a commit: 1 write(2) of about 200 KiB, 1 fdatasync (0.1 to 5 ms), 2
 thread hand-overs (about 0.1 ms CPU), no allocation but the batch itself.
 
-While commits are spaced (``spacing``), or the log has not given the batch before it back, the open
-batch may gather instead. What is written is synced as soon as no other sync runs (``log_sync``).
+While commits are spaced (``spacing``), or the log has not given the batch before it back and it is
+not late (``log_pace``), the open batch may gather instead. What is written is synced as soon as no
+other sync runs (``log_sync``).
 
 Invariant: while a batch gathers, a timer or a linger is under way that ends in ``commit_due``, or
 the log has one to give back.
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, final
 from perdure.broker.commit.log_sync import LogSync
 from perdure.broker.commit.pacer import CommitPacer
 from perdure.broker.commit.spacing import CommitSpacing
-from perdure.broker.commit.submissions import SUBMITTED_MAX, Submission, Submissions
+from perdure.broker.commit.submissions import Submission, Submissions
 from perdure.broker.commit.waiters import (
     LEVEL_FSYNC,
     LEVEL_OS,
@@ -101,7 +102,7 @@ class Committer:
         self._written_offset: int = database.last_offset
         """No offset up to here belongs to the open batch."""
         # Last, for who is given a method of it may not find the rest undefined.
-        self._submitted: Submissions = Submissions(self._go_on)
+        self._submitted: Submissions = Submissions(self._go_on, clock)
         self.log_sync: LogSync = LogSync(database, scheduler, clock, metrics, self._sync_done)
         self._spacing: CommitSpacing = CommitSpacing(
             scheduler, clock, interval_us, self._commit_due
@@ -159,9 +160,12 @@ class Committer:
         return True
 
     def _awaits_log(self) -> bool:
-        """Whether what was submitted has to come back before more is: under load batches are as far
-        apart as the log is slow, and a lone one never waits."""
-        return self.sequences_late and len(self._submitted.queue) >= SUBMITTED_MAX
+        """Whether what was submitted has to come back before more is, or to be late: under load
+        batches are as far apart as the log is slow, and a lone one never waits."""
+        if not self.sequences_late:
+            return False
+        follows_us = self._submitted.follows_us()
+        return follows_us < 0 or follows_us > self.clock.monotonic_us()
 
     def _has_waiters(self) -> bool:
         return bool(self._waiting.count or self._written.count)
@@ -186,11 +190,21 @@ class Committer:
         """
         if not gathering and not (self.pacer.lingers and self.pacer.spaced):
             return False
-        if self._awaits_log():
-            return False  # its coming back ends it
+        due_us = self._spacing.ends_us
+        awaits = self._awaits_log()
+        if awaits:
+            # Its coming back ends the linger, or its being late the gathering.
+            due_us = self._submitted.follows_us()
         # What the loop waits for does not come while it stands still.
-        still = still and self.writable and not self.log_sync.is_on_loop and not self.sequences_late
-        return self._spacing.linger(gathering=gathering, still=still, over=self._linger_over)
+        still = still and self.writable and not self._waits_for_loop(awaits)
+        return self._spacing.linger(
+            due_us, gathering=gathering, still=still, over=self._linger_over
+        )
+
+    def _waits_for_loop(self, awaits_log: bool) -> bool:
+        """Whether the store has something to say that comes by the loop, and ends no linger."""
+        sync = self.log_sync
+        return sync.is_on_loop and (sync.is_running or not awaits_log)
 
     def _answer_memory(self) -> None:
         memory = self._memory
@@ -250,7 +264,8 @@ class Committer:
         waiting = self._waiting
         self._waiting = Waiters()
         written = self._written.take() if self._written.count else []
-        self._submitted.append(Submission(batch, items, written, waiting))
+        now_us = self.clock.monotonic_us()
+        self._submitted.append(Submission(batch, items, written, waiting, now_us))
         self._submitted.sequence()
 
     def _go_on(self, submission: Submission) -> None:
@@ -298,7 +313,7 @@ class Committer:
         if batch.is_sequenced:
             self._written_offset = self._database.last_offset
             return
-        self._submitted.append(Submission(batch, [], [], Waiters()))
+        self._submitted.append(Submission(batch, [], [], Waiters(), self.clock.monotonic_us()))
         await self.sequenced()
 
     async def sequenced(self) -> None:
@@ -307,7 +322,9 @@ class Committer:
         if self.has_submitted:
             self._hurry()
             signal = Signal(self._scheduler.gate())
-            self._submitted.append(Submission(None, [], [signal], Waiters()))
+            self._submitted.append(
+                Submission(None, [], [signal], Waiters(), self.clock.monotonic_us())
+            )
             await signal.gate
 
     def wait_for_words(self, client_id: str, waiter: Waiter) -> bool:

@@ -90,10 +90,13 @@ class CommitSpacing:
         if self._interval_us:
             self.pacer.written(came, delivered, now_us)
 
-    def linger(self, *, gathering: bool, still: bool, over: Callable[[], None]) -> bool:
+    def linger(
+        self, due_us: int, *, gathering: bool, still: bool, over: Callable[[], None]
+    ) -> bool:
         """Let the distance go by.
 
         Args:
+            due_us: monotonic time at which it is over; -1 = when something comes to the loop.
             gathering: something gathers until it is over: ``due`` must be called then.
             still: the loop may stand still meanwhile.
             over: called when it has.
@@ -106,12 +109,12 @@ class CommitSpacing:
         if not lingers and not gathering:
             return False
         now_us = self._clock.monotonic_us()
-        due_us = max(self.ends_us, now_us)
-        left_us = due_us - now_us
-        if lingers and left_us >= LINGER_US_MIN:
-            return self._scheduler.linger(min(left_us, LINGER_US_MAX), over)
-        if gathering:
-            self.wake_at(due_us, now_us)
+        if lingers:
+            left_us = self._interval_us if due_us < 0 else min(due_us - now_us, self._interval_us)
+            if left_us >= LINGER_US_MIN:
+                return self._scheduler.linger(min(left_us, LINGER_US_MAX), over)
+        if gathering and due_us >= 0:
+            self.wake_at(max(due_us, now_us), now_us)
         return False
 
     def wake_at(self, due_us: int, now_us: int) -> None:

@@ -11,13 +11,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, final
 
+from perdure.broker.commit.log_pace import LogPace
 from perdure.broker.commit.waiters import Waiter, Waiters
 from perdure.broker.dispatch.items import InboxDelivery, Item
+from perdure.clock import Clock
 from perdure.storage.batch import Batch
 
-SUBMITTED_MAX: Final = 1
-"""Batches on their way to a log that is somewhere else, beyond which the open one gathers. Each
-costs that log, and every node, more than what is in it: with more of them all become slower."""
+SUBMITTED_MAX: Final = 4
+"""Batches on their way to a log that is somewhere else, beyond which the open one gathers however
+late they are."""
 
 
 @final
@@ -30,17 +32,24 @@ class Submission:
         items: to be dispatched.
         written: who waits for the write.
         waiting: who waits for a sync after it.
+        submitted_us: monotonic time.
     """
 
-    __slots__ = ("batch", "items", "waiting", "written")
+    __slots__ = ("batch", "items", "submitted_us", "waiting", "written")
 
     def __init__(
-        self, batch: Batch | None, items: list[Item], written: list[Waiter], waiting: Waiters
+        self,
+        batch: Batch | None,
+        items: list[Item],
+        written: list[Waiter],
+        waiting: Waiters,
+        submitted_us: int,
     ) -> None:
         self.batch: Batch | None = batch
         self.items: list[Item] = items
         self.written: list[Waiter] = written
         self.waiting: Waiters = waiting
+        self.submitted_us: int = submitted_us
 
     def counting_items(self) -> list[Item]:
         """The items, but for messages that do not count."""
@@ -64,15 +73,18 @@ class Submissions:
 
     Args:
         go_on: called with each submission that is sequenced and next.
+        clock: monotonic time.
 
     Attributes:
         queue: in order.
     """
 
-    __slots__ = ("_go_on", "_sequencing", "queue", "waiting_count")
+    __slots__ = ("_clock", "_go_on", "_pace", "_sequencing", "queue", "waiting_count")
 
-    def __init__(self, go_on: Callable[[Submission], None]) -> None:
+    def __init__(self, go_on: Callable[[Submission], None], clock: Clock) -> None:
         self._go_on: Callable[[Submission], None] = go_on
+        self._clock: Clock = clock
+        self._pace: LogPace = LogPace()
         self.queue: deque[Submission] = deque()
         self._sequencing: bool = False
         self.waiting_count: int = 0
@@ -82,6 +94,15 @@ class Submissions:
         """Add what was submitted just now."""
         self.waiting_count += submission.waiting.count
         self.queue.append(submission)
+
+    def follows_us(self) -> int:
+        """When the next batch may be submitted, monotonic; -1 = when one is back."""
+        queue = self.queue
+        if not queue:
+            return 0
+        if len(queue) >= SUBMITTED_MAX:
+            return -1
+        return queue[-1].submitted_us + self._pace.late_us
 
     def sequence(self) -> None:
         """Go on with what has passed the log, in the order in which it was submitted."""
@@ -95,6 +116,8 @@ class Submissions:
                     break
                 submission = self.queue.popleft()
                 self.waiting_count -= submission.waiting.count
+                if batch is not None:
+                    self._pace.took(self._clock.monotonic_us() - submission.submitted_us)
                 self._go_on(submission)
         finally:
             self._sequencing = False

@@ -43,15 +43,16 @@ class Scheduler(Protocol):
     def linger(self, delay_us: int, callback: Callable[[], None]) -> bool:
         """Run ``callback`` after a delay, and as little else as possible before it.
 
-        The loop may stand still meanwhile. What ``run_blocking`` has done ends the linger: its
-        ``done`` has run then, and ``callback`` will not.
+        The loop may stand still meanwhile. What ``run_blocking`` has done ends the linger, or what
+        the store hands over from a thread of its own: that was heard then, and ``callback`` will
+        not run.
 
         Args:
             delay_us: microseconds; so long may everything else on the loop have to wait.
             callback: runs on the loop, never within this call.
 
         Returns:
-            Whether the linger was ended by what ``run_blocking`` has done.
+            Whether something has ended the linger.
         """
         ...
 

@@ -47,6 +47,17 @@ class ClusterConfig(Section, frozen=True):
             "of the topic, two at least where there are three; `fsync` = on their disks."
         ),
     ] = "replicated"
+    commit_interval_us: Annotated[
+        int,
+        about(
+            "Least time between two records of a node while messages come by themselves, in place "
+            "of `storage.commit_interval_us`: a record costs Kafka's brokers and every node more "
+            "than the messages in it.",
+            unit="us",
+            ge=0,
+            le=1_000_000,
+        ),
+    ] = 6000
     kafka_options: Annotated[
         tuple[str, ...],
         about(

@@ -20,7 +20,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final, TypeVar, final
+from functools import partial
+from typing import Final, TypeAlias, TypeVar, final
 
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
@@ -50,6 +51,9 @@ from perdure.storage.kafka.topic import TopicFacts, ensure
 from perdure.storage.ordered.contract import LogBounds, LogReader, LogRecord
 
 T = TypeVar("T")
+
+ToLoop: TypeAlias = Callable[[Callable[[], None]], object]
+"""Has something run on the loop, in order, from any thread; a ``RuntimeError`` if it was closed."""
 
 log = get_logger("storage")
 
@@ -88,21 +92,24 @@ class KafkaLog:
     Args:
         settings: where it is.
         facts: of its topic.
+        to_loop: how the reading thread reaches the loop; None = as asyncio has it.
 
     Attributes:
         facts: of its topic.
     """
 
-    def __init__(self, settings: KafkaSettings, facts: TopicFacts) -> None:
+    def __init__(
+        self, settings: KafkaSettings, facts: TopicFacts, *, to_loop: ToLoop | None = None
+    ) -> None:
         self._settings = settings
         self.facts = facts
+        self._to_loop = to_loop
         self._end = 0
         self._problem = ""
         self._failure: StorageError | None = None
         self._known: LogBounds | None = None
         """The bounds as they were a moment before the reader begins."""
         self._reader: LogReader | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
         self._room = threading.Semaphore(HANDED_MAX)
@@ -121,12 +128,19 @@ class KafkaLog:
             raise unavailable(error.args[0], settings.servers) from error
 
     @classmethod
-    async def open(cls, settings: KafkaSettings, *, timeout_s: float = OPEN_TIMEOUT_S) -> KafkaLog:
+    async def open(
+        cls,
+        settings: KafkaSettings,
+        *,
+        timeout_s: float = OPEN_TIMEOUT_S,
+        to_loop: ToLoop | None = None,
+    ) -> KafkaLog:
         """Make or check the topic, and connect.
 
         Args:
             settings: where it is.
             timeout_s: how long to wait for Kafka, seconds.
+            to_loop: as above.
 
         Raises:
             ConfigError: the topic can't be used, or the settings can't.
@@ -134,7 +148,7 @@ class KafkaLog:
             StorageError: it does not let us.
         """
         facts = await asyncio.to_thread(ensure, settings, timeout_s=timeout_s)
-        return cls(settings, facts)
+        return cls(settings, facts, to_loop=to_loop)
 
     # -- the contract ----------------------------------------------------------------------
 
@@ -153,7 +167,8 @@ class KafkaLog:
     def start(self, reader: LogReader, position: int) -> None:
         assert self._reader is None, "a log is started once"
         self._reader = reader
-        self._loop = asyncio.get_running_loop()
+        if self._to_loop is None:
+            self._to_loop = asyncio.get_running_loop().call_soon_threadsafe
         self._thread = threading.Thread(
             target=self._run, args=(position,), name="perdure-kafka", daemon=True
         )
@@ -347,12 +362,12 @@ class KafkaLog:
             self._on_loop(self._take, records)
 
     def _on_loop(self, call: Callable[[T], object], argument: T) -> None:
-        loop = self._loop
-        if loop is None:
+        to_loop = self._to_loop
+        if to_loop is None or self._reader is None:
             return  # nobody reads yet
         # A loop that has ended has nobody who waits for records.
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(call, argument)
+            to_loop(partial(_call, call, argument))
 
     def _told(self, error: KafkaError) -> None:
         """A connection says that something is wrong (librdkafka goes on by itself)."""
@@ -395,3 +410,7 @@ class KafkaLog:
             if self._reader is not None:
                 self._reader.failed(error)
         return error
+
+
+def _call(call: Callable[[T], object], argument: T) -> None:
+    call(argument)

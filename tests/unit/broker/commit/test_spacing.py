@@ -65,13 +65,35 @@ def test_a_delay_that_ends_in_the_distance_is_not_due() -> None:
 
 def test_nothing_is_waited_for_where_nothing_gathers() -> None:
     desk = Desk()
-    assert not desk.spacing.linger(gathering=False, still=False, over=desk._due)
+    assert not desk.spacing.linger(0, gathering=False, still=False, over=desk._due)
     desk.loop.run_for(10 * INTERVAL_US)
     assert desk.due_at == []
     desk.spacing.written(1, 0, desk.now_us)
     desk.spacing.pacer.spaced = True
     ends_us = desk.spacing.ends_us
-    assert not desk.spacing.linger(gathering=True, still=False, over=desk._due)
+    assert not desk.spacing.linger(ends_us, gathering=True, still=False, over=desk._due)
     desk.loop.run_for(10 * INTERVAL_US)
     assert len(desk.due_at) == 1
     assert desk.due_at[0] >= ends_us
+
+
+def test_what_comes_by_itself_needs_no_timer() -> None:
+    desk = Desk()
+    assert not desk.spacing.linger(-1, gathering=True, still=False, over=desk._due)
+    desk.loop.run_for(10 * INTERVAL_US)
+    assert desk.due_at == []
+
+
+def test_the_loop_stands_still_for_a_distance_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    desk.spacing.pacer.lingers = True
+    lingered: list[int] = []
+
+    def linger(_scheduler: object, delay_us: int, _callback: object) -> bool:
+        lingered.append(delay_us)
+        return True
+
+    monkeypatch.setattr(VirtualScheduler, "linger", linger)
+    for due_us in (-1, desk.now_us + 100 * INTERVAL_US, desk.now_us + 3_000):
+        assert desk.spacing.linger(due_us, gathering=True, still=True, over=desk._due)
+    assert lingered == [INTERVAL_US, INTERVAL_US, 3_000]

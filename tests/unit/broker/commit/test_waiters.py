@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.broker.commit.submissions import Submission, Submissions
+from perdure.broker.commit.log_pace import LATE_US_MIN
+from perdure.broker.commit.submissions import SUBMITTED_MAX, Submission, Submissions
 from perdure.broker.commit.waiters import Waiters, notify, notify_failed
 from perdure.errors import StorageError, StorageUnavailable
 from perdure.model import Message
 from perdure.storage.batch import Batch
 from perdure.storage.memory import MemoryDatabase
+from tests.support.clock import VirtualClock
 
 
 class Named:
@@ -59,10 +61,10 @@ def test_one_that_breaks_keeps_it_from_nobody(in_doubt: bool) -> None:
 
 def test_what_submits_nothing_waits_for_what_stands_before_it_alone() -> None:
     gone: list[Submission] = []
-    submissions = Submissions(gone.append)
+    submissions = Submissions(gone.append, VirtualClock())
     batch = Batch()
     batch.append(Message("t", b"", 1))
-    first, late, last = (Submission(each, [], [], Waiters()) for each in (None, batch, None))
+    first, late, last = (Submission(each, [], [], Waiters(), 0) for each in (None, batch, None))
     submissions.append(first)
     submissions.sequence()
     assert gone == [first]
@@ -74,3 +76,22 @@ def test_what_submits_nothing_waits_for_what_stands_before_it_alone() -> None:
     submissions.sequence()
     assert gone == [first, late, last]
     assert not submissions.queue
+
+
+def test_a_batch_follows_one_that_is_late_and_some_at_most() -> None:
+    clock = VirtualClock()
+    submissions = Submissions(lambda submission: None, clock)
+    assert submissions.follows_us() == 0  # nothing is on its way
+    batches: list[Batch] = []
+    for number in range(SUBMITTED_MAX):
+        batch = Batch()
+        batch.append(Message("t", b"", 1))
+        batches.append(batch)
+        submissions.append(Submission(batch, [], [], Waiters(), clock.monotonic_us()))
+        if number + 1 < SUBMITTED_MAX:
+            assert submissions.follows_us() == clock.monotonic_us() + LATE_US_MIN
+            clock.advance_us(LATE_US_MIN)
+    assert submissions.follows_us() == -1  # however late
+    MemoryDatabase().submit(batches[0], 0)
+    submissions.sequence()
+    assert submissions.follows_us() >= clock.monotonic_us() + LATE_US_MIN

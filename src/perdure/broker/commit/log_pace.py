@@ -1,0 +1,50 @@
+"""From when a batch that is on its way through a log elsewhere is late.
+
+One batch waits for another: each costs the log, and every node, more than what is in it, so with
+several on their way all become slower. But while a log stalls all that comes would gather, and take
+its own time when the stall is over. So behind a batch that is late the next one follows at once,
+and comes back with it.
+
+What is usual is learned. It knows no clock. Invariant: what the log always takes is never late.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+LATE: Final = 2
+"""Times the usual time."""
+
+LATE_US_MIN: Final = 5_000
+"""No batch is late before: a log that mostly takes less has nothing to gain from another one."""
+
+_SMOOTH: Final = 8
+"""The part of a new time in the usual one."""
+
+
+@final
+class LogPace:
+    """What the log takes for a batch, as learned.
+
+    Attributes:
+        usual_us: microseconds.
+    """
+
+    __slots__ = ("usual_us",)
+
+    def __init__(self) -> None:
+        self.usual_us: int = 0
+
+    @property
+    def late_us(self) -> int:
+        """How long a batch is on its way when it is late, microseconds."""
+        return max(LATE * self.usual_us, LATE_US_MIN)
+
+    def took(self, elapsed_us: int) -> None:
+        """A batch has come back.
+
+        Args:
+            elapsed_us: since it was submitted. What is late counts as just late, so that a stall
+                does not become usual.
+        """
+        self.usual_us += (min(elapsed_us, self.late_us) - self.usual_us) // _SMOOTH
