@@ -5,7 +5,10 @@ several on their way all become slower. But while a log stalls all that comes wo
 its own time when the stall is over. So behind a batch that is late the next one follows at once,
 and comes back with it.
 
-What is usual is learned. It knows no clock. Invariant: what the log always takes is never late.
+What is usual is learned. A log that always takes long has enough to do: there none is late, so that
+nothing makes it slower still. It knows no clock.
+
+Invariant: what the log always takes is never late.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ LATE: Final = 2
 
 LATE_US_MIN: Final = 5_000
 """No batch is late before: a log that mostly takes less has nothing to gain from another one."""
+
+USUAL_US_MAX: Final = 10_000
+"""The log takes long from here on: no batch is late."""
 
 _SMOOTH: Final = 8
 """The part of a new time in the usual one."""
@@ -37,14 +43,16 @@ class LogPace:
 
     @property
     def late_us(self) -> int:
-        """How long a batch is on its way when it is late, microseconds."""
+        """How long a batch is on its way when it is late, microseconds; -1 = none is late."""
+        if self.usual_us >= USUAL_US_MAX:
+            return -1
         return max(LATE * self.usual_us, LATE_US_MIN)
 
     def took(self, elapsed_us: int) -> None:
         """A batch has come back.
 
         Args:
-            elapsed_us: since it was submitted. What is late counts as just late, so that a stall
-                does not become usual.
+            elapsed_us: since it was submitted. A stall counts no more than twice what is usual.
         """
-        self.usual_us += (min(elapsed_us, self.late_us) - self.usual_us) // _SMOOTH
+        most_us = max(LATE * self.usual_us, LATE_US_MIN)
+        self.usual_us += (min(elapsed_us, most_us) - self.usual_us) // _SMOOTH

@@ -17,7 +17,7 @@ from perdure.broker.dispatch.items import InboxDelivery, Item
 from perdure.clock import Clock
 from perdure.storage.batch import Batch
 
-SUBMITTED_MAX: Final = 4
+SUBMITTED_MAX: Final = 3
 """Batches on their way to a log that is somewhere else, beyond which the open one gathers however
 late they are."""
 
@@ -100,9 +100,10 @@ class Submissions:
         queue = self.queue
         if not queue:
             return 0
-        if len(queue) >= SUBMITTED_MAX:
+        late_us = self._pace.late_us
+        if late_us < 0 or len(queue) >= SUBMITTED_MAX:
             return -1
-        return queue[-1].submitted_us + self._pace.late_us
+        return queue[-1].submitted_us + late_us
 
     def sequence(self) -> None:
         """Go on with what has passed the log, in the order in which it was submitted."""
