@@ -59,10 +59,10 @@ class LoopEntry:
         to_loop: as given; replaced by ``LoopScheduler.hand``.
     """
 
-    def __init__(self, to_loop: Callable[[Callable[[], None]], object]) -> None:
+    def __init__(self, to_loop: Callable[[Callable[[], object]], object]) -> None:
         self.to_loop = to_loop
 
-    def __call__(self, call: Callable[[], None]) -> None:
+    def __call__(self, call: Callable[[], object]) -> None:
         self.to_loop(call)
 
 

@@ -81,7 +81,7 @@ class LoopScheduler:
         # A queue and a thread of our own: an executor's futures cost more than a short sync.
         self._commits: SimpleQueue[_Commit | None] = SimpleQueue()
         self._finished: deque[tuple[_Done, BaseException | None]] = deque()
-        self._handed: deque[Callable[[], None]] = deque()
+        self._handed: deque[Callable[[], object]] = deque()
         self.is_resting = False
         # Rung (released) by the commit thread to end a linger. The ring of one that was over just
         # then wakes the next one early: that looks at what is finished and goes on.
@@ -178,7 +178,7 @@ class LoopScheduler:
         self._hear()
         return True
 
-    def hand(self, call: Callable[[], None]) -> None:
+    def hand(self, call: Callable[[], object]) -> None:
         """Run something on the loop, soon: from any thread. A linger ends for it, a turn does not.
 
         Raises:

@@ -140,7 +140,7 @@ class Committer:
 
     def gathers(self) -> bool:
         """Whether the open batch stays open for more: ``linger`` must follow if it does."""
-        if self._awaits_log():
+        if self._awaited_us():
             if not self.writable or self.batch.is_empty():
                 return False
             if self._unhurried and (self.batch.is_awaited() or self._has_waiters()):
@@ -159,13 +159,14 @@ class Committer:
         self._answer_memory()
         return True
 
-    def _awaits_log(self) -> bool:
-        """Whether what was submitted has to come back before more is, or to be late: under load
-        batches are as far apart as the log is slow, and a lone one never waits."""
+    def _awaited_us(self) -> int:
+        """Until when what was submitted has to come back before more is: under load batches are as
+        far apart as the log is slow, and a lone one never waits. Monotonic; 0 = it has not to, -1 =
+        however late it is."""
         if not self.sequences_late:
-            return False
+            return 0
         follows_us = self._submitted.follows_us()
-        return follows_us < 0 or follows_us > self.clock.monotonic_us()
+        return 0 if 0 <= follows_us <= self.clock.monotonic_us() else follows_us
 
     def _has_waiters(self) -> bool:
         return bool(self._waiting.count or self._written.count)
@@ -185,26 +186,21 @@ class Committer:
             still: the loop may stand still meanwhile; False if it has something to do.
 
         Returns:
-            Whether a sync has ended the linger: what it allows is to be sent, and the linger to be
-            gone on with.
+            Whether a sync or the log has ended the linger: what it allows is to be sent, and the
+            linger to be gone on with.
         """
         if not gathering and not (self.pacer.lingers and self.pacer.spaced):
             return False
-        due_us = self._spacing.ends_us
-        awaits = self._awaits_log()
-        if awaits:
-            # Its coming back ends the linger, or its being late the gathering.
-            due_us = self._submitted.follows_us()
-        # What the loop waits for does not come while it stands still.
-        still = still and self.writable and not self._waits_for_loop(awaits)
+        # What the log gives back ends the linger; whatever else comes by the loop does not come
+        # while that stands still.
+        awaited_us, sync = self._awaited_us(), self.log_sync
+        by_loop = sync.is_on_loop and (sync.is_running or not awaited_us)
         return self._spacing.linger(
-            due_us, gathering=gathering, still=still, over=self._linger_over
+            awaited_us or self._spacing.ends_us,
+            gathering=gathering,
+            still=still and self.writable and not by_loop,
+            over=self._linger_over,
         )
-
-    def _waits_for_loop(self, awaits_log: bool) -> bool:
-        """Whether the store has something to say that comes by the loop, and ends no linger."""
-        sync = self.log_sync
-        return sync.is_on_loop and (sync.is_running or not awaits_log)
 
     def _answer_memory(self) -> None:
         memory = self._memory
@@ -264,8 +260,7 @@ class Committer:
         waiting = self._waiting
         self._waiting = Waiters()
         written = self._written.take() if self._written.count else []
-        now_us = self.clock.monotonic_us()
-        self._submitted.append(Submission(batch, items, written, waiting, now_us))
+        self._submitted.append(Submission(batch, items, written, waiting))
         self._submitted.sequence()
 
     def _go_on(self, submission: Submission) -> None:
@@ -313,7 +308,7 @@ class Committer:
         if batch.is_sequenced:
             self._written_offset = self._database.last_offset
             return
-        self._submitted.append(Submission(batch, [], [], Waiters(), self.clock.monotonic_us()))
+        self._submitted.append(Submission(batch, [], [], Waiters()))
         await self.sequenced()
 
     async def sequenced(self) -> None:
@@ -322,9 +317,7 @@ class Committer:
         if self.has_submitted:
             self._hurry()
             signal = Signal(self._scheduler.gate())
-            self._submitted.append(
-                Submission(None, [], [signal], Waiters(), self.clock.monotonic_us())
-            )
+            self._submitted.append(Submission(None, [], [signal], Waiters()))
             await signal.gate
 
     def wait_for_words(self, client_id: str, waiter: Waiter) -> bool:

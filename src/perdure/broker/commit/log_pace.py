@@ -25,7 +25,7 @@ USUAL_US_MAX: Final = 10_000
 """The log takes long from here on: no batch is late."""
 
 _SMOOTH: Final = 8
-"""The part of a new time in the usual one."""
+"""A new time is one part in so many of the usual one."""
 
 
 @final

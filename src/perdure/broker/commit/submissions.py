@@ -18,8 +18,8 @@ from perdure.clock import Clock
 from perdure.storage.batch import Batch
 
 SUBMITTED_MAX: Final = 3
-"""Batches on their way to a log that is somewhere else, beyond which the open one gathers however
-late they are."""
+"""Submissions that wait for a log that is somewhere else, beyond which the open batch gathers
+however late they are."""
 
 
 @final
@@ -32,24 +32,21 @@ class Submission:
         items: to be dispatched.
         written: who waits for the write.
         waiting: who waits for a sync after it.
-        submitted_us: monotonic time.
+
+    Attributes:
+        submitted_us: monotonic time; -1 = nothing was, or it was back at once.
     """
 
     __slots__ = ("batch", "items", "submitted_us", "waiting", "written")
 
     def __init__(
-        self,
-        batch: Batch | None,
-        items: list[Item],
-        written: list[Waiter],
-        waiting: Waiters,
-        submitted_us: int,
+        self, batch: Batch | None, items: list[Item], written: list[Waiter], waiting: Waiters
     ) -> None:
         self.batch: Batch | None = batch
         self.items: list[Item] = items
         self.written: list[Waiter] = written
         self.waiting: Waiters = waiting
-        self.submitted_us: int = submitted_us
+        self.submitted_us: int = -1
 
     def counting_items(self) -> list[Item]:
         """The items, but for messages that do not count."""
@@ -79,12 +76,14 @@ class Submissions:
         queue: in order.
     """
 
-    __slots__ = ("_clock", "_go_on", "_pace", "_sequencing", "queue", "waiting_count")
+    __slots__ = ("_clock", "_go_on", "_last_us", "_pace", "_sequencing", "queue", "waiting_count")
 
     def __init__(self, go_on: Callable[[Submission], None], clock: Clock) -> None:
         self._go_on: Callable[[Submission], None] = go_on
         self._clock: Clock = clock
         self._pace: LogPace = LogPace()
+        self._last_us: int = 0
+        """When the last batch was submitted that was not back at once."""
         self.queue: deque[Submission] = deque()
         self._sequencing: bool = False
         self.waiting_count: int = 0
@@ -92,18 +91,20 @@ class Submissions:
 
     def append(self, submission: Submission) -> None:
         """Add what was submitted just now."""
+        batch = submission.batch
+        if batch is not None and not batch.is_sequenced:
+            self._last_us = submission.submitted_us = self._clock.monotonic_us()
         self.waiting_count += submission.waiting.count
         self.queue.append(submission)
 
     def follows_us(self) -> int:
         """When the next batch may be submitted, monotonic; -1 = when one is back."""
-        queue = self.queue
-        if not queue:
+        if not self.queue:
             return 0
         late_us = self._pace.late_us
-        if late_us < 0 or len(queue) >= SUBMITTED_MAX:
+        if late_us < 0 or len(self.queue) >= SUBMITTED_MAX:
             return -1
-        return queue[-1].submitted_us + late_us
+        return self._last_us + late_us
 
     def sequence(self) -> None:
         """Go on with what has passed the log, in the order in which it was submitted."""
@@ -117,7 +118,7 @@ class Submissions:
                     break
                 submission = self.queue.popleft()
                 self.waiting_count -= submission.waiting.count
-                if batch is not None:
+                if submission.submitted_us >= 0:
                     self._pace.took(self._clock.monotonic_us() - submission.submitted_us)
                 self._go_on(submission)
         finally:

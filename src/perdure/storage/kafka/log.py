@@ -52,7 +52,7 @@ from perdure.storage.ordered.contract import LogBounds, LogReader, LogRecord
 
 T = TypeVar("T")
 
-ToLoop: TypeAlias = Callable[[Callable[[], None]], object]
+ToLoop: TypeAlias = Callable[[Callable[[], object]], object]
 """Has something run on the loop, in order, from any thread; a ``RuntimeError`` if it was closed."""
 
 log = get_logger("storage")
@@ -367,7 +367,7 @@ class KafkaLog:
             return  # nobody reads yet
         # A loop that has ended has nobody who waits for records.
         with contextlib.suppress(RuntimeError):
-            to_loop(partial(_call, call, argument))
+            to_loop(partial(call, argument))
 
     def _told(self, error: KafkaError) -> None:
         """A connection says that something is wrong (librdkafka goes on by itself)."""
@@ -410,7 +410,3 @@ class KafkaLog:
             if self._reader is not None:
                 self._reader.failed(error)
         return error
-
-
-def _call(call: Callable[[T], object], argument: T) -> None:
-    call(argument)

@@ -64,7 +64,7 @@ def test_what_submits_nothing_waits_for_what_stands_before_it_alone() -> None:
     submissions = Submissions(gone.append, VirtualClock())
     batch = Batch()
     batch.append(Message("t", b"", 1))
-    first, late, last = (Submission(each, [], [], Waiters(), 0) for each in (None, batch, None))
+    first, late, last = (Submission(each, [], [], Waiters()) for each in (None, batch, None))
     submissions.append(first)
     submissions.sequence()
     assert gone == [first]
@@ -87,7 +87,7 @@ def test_a_batch_follows_one_that_is_late_and_some_at_most() -> None:
         batch = Batch()
         batch.append(Message("t", b"", 1))
         batches.append(batch)
-        submissions.append(Submission(batch, [], [], Waiters(), clock.monotonic_us()))
+        submissions.append(Submission(batch, [], [], Waiters()))
         if number + 1 < SUBMITTED_MAX:
             assert submissions.follows_us() == clock.monotonic_us() + LATE_US_MIN
             clock.advance_us(LATE_US_MIN)
