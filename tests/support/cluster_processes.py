@@ -19,7 +19,7 @@ from typing import Final, final
 
 from perdure.bench.errors import BenchError
 from perdure.bench.ports import free_port
-from tests.support.kafka import KafkaBroker, KafkaCluster
+from tests.support.kafka import QUICK_JVM, KafkaBroker, KafkaCluster
 from tests.support.process import BrokerProcess, ProcessError
 from tests.support.stepped_clock import set_step
 from tests.support.tcp_proxy import TcpProxy
@@ -131,6 +131,7 @@ class ClusterProcesses:
         is_direct: nodes talk to Kafka itself; there is no way that could be cut.
         has_http: whether the first node has its HTTP interface.
         has_metrics: whether each node tells its metrics.
+        jvm: options of Java for Kafka's machines.
 
     Attributes:
         kill_count: processes of nodes that were killed.
@@ -146,9 +147,10 @@ class ClusterProcesses:
         is_direct: bool = False,
         has_http: bool = False,
         has_metrics: bool = False,
+        jvm: Sequence[str] = QUICK_JVM,
     ) -> None:
         self.kill_count = 0
-        self.kafka = KafkaCluster(3)
+        self.kafka = KafkaCluster(3, jvm=jvm)
         self._chance = chance
         self._ways: list[list[TcpProxy]] = [[] for _ in range(NODES)]
         for broker in () if is_direct else self.kafka.brokers:

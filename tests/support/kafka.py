@@ -30,11 +30,19 @@ _POM: Final = _ROOT / "tools" / "kafka" / "pom.xml"
 _JARS: Final = Path(os.environ.get("PERDURE_KAFKA_JARS", _ROOT / "build" / "kafka"))
 _FETCHES: Final = 3
 """So often Maven tries: networks fail for moments."""
-_HEAP_MB: Final = 256
-_JVM: Final = (
-    *(f"-Xms{_HEAP_MB}m", f"-Xmx{_HEAP_MB}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+QUICK_JVM: Final = (
+    *("-Xms256m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
     *("-Xshare:auto", "-Djava.awt.headless=true"),
 )
+"""Options of Java for machines that start quickly and die often: what they do is compiled once, by
+the compiler that is done soon."""
+SHIPPED_JVM: Final = (
+    *("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
+    *("-XX:MaxInlineLevel=15", "-Djava.awt.headless=true"),
+)
+"""Those that Kafka's own start scripts give (4.x): what is measured with them is what operators
+have, some minutes after a start."""
 _LOGGING: Final = """\
 status=error
 appender.f.type=Console
@@ -97,6 +105,7 @@ class KafkaBroker(Pausable):
     Args:
         node_id: its number, from 1.
         cluster_id: the same for all of a cluster.
+        jvm: options of Java.
 
     Attributes:
         controller_port: where the controllers talk.
@@ -106,8 +115,9 @@ class KafkaBroker(Pausable):
     NAME: ClassVar[str] = "Kafka"
     PORT_TAKEN: ClassVar[str] = "Address already in use"
 
-    def __init__(self, node_id: int, cluster_id: str) -> None:
+    def __init__(self, node_id: int, cluster_id: str, jvm: Sequence[str]) -> None:
         super().__init__()
+        self._jvm = tuple(jvm)
         self.port = free_port()  # known to the others before it runs
         self.node_id = node_id
         self.controller_port = free_port()
@@ -163,7 +173,7 @@ class KafkaBroker(Pausable):
     def _command(self) -> Sequence[str]:
         logging = f"-Dlog4j2.configurationFile={self._directory}/log4j2.properties"
         properties = str(self._directory / "server.properties")
-        return ("java", *_JVM, logging, "-cp", f"{jars()}/*", "kafka.Kafka", properties)
+        return ("java", *self._jvm, logging, "-cp", f"{jars()}/*", "kafka.Kafka", properties)
 
     def _is_ready(self) -> bool:
         try:
@@ -180,15 +190,22 @@ class KafkaCluster(Managed):
     Args:
         count: 1 or 3 brokers.
         settings: server settings besides ours.
+        jvm: options of Java.
 
     Attributes:
         brokers: in the order of their numbers.
     """
 
-    def __init__(self, count: int = 1, *, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        count: int = 1,
+        *,
+        settings: Mapping[str, str] | None = None,
+        jvm: Sequence[str] = QUICK_JVM,
+    ) -> None:
         jars()
         cluster_id = _identifier()
-        self.brokers = [KafkaBroker(number, cluster_id) for number in range(1, count + 1)]
+        self.brokers = [KafkaBroker(number, cluster_id, jvm) for number in range(1, count + 1)]
         copies = str(count)
         acks_min = str(max(1, count - 1))
         voters = [f"{broker.node_id}@127.0.0.1:{broker.controller_port}" for broker in self.brokers]

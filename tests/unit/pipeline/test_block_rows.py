@@ -360,7 +360,7 @@ def test_rows_that_were_deleted_are_not_picked(
     layout: Any = next(iter(index)).layout
     gone = [each for key in keys for each in (table, key, None)]
     for key in keys:
-        rows = layout.index_rows(key)
+        rows = layout.index_entries.of_row(key)
         gone += [each for at in range(0, len(rows), 3) for each in (rows[at], rows[at + 1], None)]
     engine.write(gone)
     if flushed:

@@ -15,7 +15,7 @@ from perdure.errors import FormatTooNew, StorageCorrupt
 from perdure.model import Message
 from perdure.mqtt.encode import properties_from_forward
 from perdure.storage.codec import encode_message
-from perdure.storage.rocksdb.layout_v1_scan import pack_offset
+from perdure.storage.rocksdb.layout_v1_keys import pack_offset
 from perdure.storage.rocksdb.page import Page
 from perdure.topic.structure import StructureTrie
 

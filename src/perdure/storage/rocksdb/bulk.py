@@ -32,12 +32,8 @@ from perdure.storage.rocksdb.bulk_slices import Slice, cut, share_of
 from perdure.storage.rocksdb.engine import META, Engine
 from perdure.storage.rocksdb.generations import Generation
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
-from perdure.storage.rocksdb.layout_v1_scan import (
-    Constraints,
-    Plan,
-    pack_offset,
-    unpack_data,
-)
+from perdure.storage.rocksdb.layout_v1_keys import pack_offset, unpack_data
+from perdure.storage.rocksdb.layout_v1_scan import Constraints, Plan
 from perdure.storage.rocksdb.page import Page, PageBuilder
 from perdure.storage.rocksdb.store import RocksDatabase
 

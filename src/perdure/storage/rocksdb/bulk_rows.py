@@ -16,7 +16,8 @@ from perdure.storage.rocksdb.blocks import KEYS_FOR_BLOCKS, ROWS_BEFORE_BLOCKS, 
 from perdure.storage.rocksdb.engine import Engine
 from perdure.storage.rocksdb.iterators import CHUNK_ROWS_MAX
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
-from perdure.storage.rocksdb.layout_v1_scan import Constraints, end_of, pack_offset, unpack_data
+from perdure.storage.rocksdb.layout_v1_keys import end_of, pack_offset, unpack_data
+from perdure.storage.rocksdb.layout_v1_scan import Constraints
 from perdure.storage.rocksdb.page import Page
 from perdure.storage.rocksdb.single_rows import of_range
 

@@ -18,7 +18,7 @@ from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.engine import ALL_END, INBOX, META, Engine, Operations, prefix_end
 from perdure.storage.rocksdb.generations import Generation, Generations, counters_value
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
-from perdure.storage.rocksdb.layout_v1_scan import DATA_HEAD, pack_offset, unpack_data
+from perdure.storage.rocksdb.layout_v1_keys import DATA_HEAD, pack_offset, unpack_data
 
 _WRITTEN_MAX: Final = 30_000
 """Values in a list of operations, three for each."""
@@ -93,12 +93,12 @@ def _cut_generation(engine: Engine, generation: Generation, at: int) -> int:
             kept = split_row(unpack_data(key)[1], value, 0, at)
             count += count_in(value) - len(kept)
             operations += (data, key, None)
-            operations += layout.cut_index(key, at)
+            operations += layout.index_entries.cut(key, at)
             for offset, message in kept:
                 # Messages of a bundle that stay have rows of their own.
                 row = key[:8] + pack_offset(offset) + key[DATA_HEAD:]
                 operations += (data, row, message)
-                operations += layout.index_rows(row)
+                operations += layout.index_entries.of_row(row)
             if len(operations) >= _WRITTEN_MAX:
                 engine.write(operations)
                 operations = []

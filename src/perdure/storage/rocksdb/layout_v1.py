@@ -21,8 +21,9 @@ The streams are then merged by offset.
 Consecutive messages of one topic may be one row, a bundle (``storage.bundle``), whose offset is
 that of the last of them.
 
-The reader is in ``layout_v1_scan``. The topic structure is kept in the default table, and what
-is new of it is written with the batch that needs it.
+The reader is in ``layout_v1_scan``; what checks and mends is in ``layout_v1_index``. The topic
+structure is kept in the default table, and what is new of it is written with the batch that needs
+it.
 
 Invariants: a message is in one data row, which is in one index entry per varying token; its topic
 is the stream's pattern with the tokens put in. Of the runs of a token none begins before the one
@@ -31,12 +32,11 @@ no write has offsets from between those of another: a batch takes its offsets in
 enters the log (``give_offsets``, ``batch_codec.decode``) and is written before another takes some;
 a page of a cluster's log (``ordered.view``) gathers batches that follow each other, and is written
 before one that is not in it. What puts entries between others makes single ones of them
-(``mended_index``, ``cut_index``).
+(``layout_v1_index``).
 """
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, final
@@ -50,26 +50,23 @@ from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.effort import Effort
 from perdure.storage.rocksdb.engine import META, Engine, Operations, prefix_end
 from perdure.storage.rocksdb.layout import TOPIC_LENGTH_MAX, table_names
-from perdure.storage.rocksdb.layout_v1_scan import (
+from perdure.storage.rocksdb.layout_v1_index import IndexEntries, Parts
+from perdure.storage.rocksdb.layout_v1_keys import (
     DATA_HEAD,
-    INDEX_OFFSET_AT,
     INDEXED_LEVELS,
-    MARK,
-    PICKED_CONSTRAINTS_MAX,
     RUN_OFFSETS_MAX,
     RUN_SPAN,
+    index_prefix,
+    pack_offset,
+    unpack_data,
+    unpack_offset,
+)
+from perdure.storage.rocksdb.layout_v1_scan import (
+    MARK,
+    PICKED_CONSTRAINTS_MAX,
     Constraints,
     Plan,
     Scanner,
-    end_of,
-    index_prefix,
-    overlapping,
-    pack_offset,
-    run_of,
-    token_hash,
-    tokens_of,
-    unpack_data,
-    unpack_offset,
 )
 from perdure.storage.rows import Rows, rows_of
 from perdure.topic.any_filter import FEW
@@ -105,6 +102,9 @@ class SkipScanLayout:
         trie: the generation's topic structure.
         layout: ``LAYOUT`` or ``SINGLES_LAYOUT``: how its index is written.
         scanner: reads its rows.
+
+    Attributes:
+        index_entries: whether its rows and its index agree, and what makes them.
     """
 
     def __init__(
@@ -122,12 +122,13 @@ class SkipScanLayout:
         self._trie = trie
         self._data, self._index = table_names(generation)
         self._scanner = scanner or Scanner(engine, self._data, self._index)
-        self._keys: dict[str, tuple[bytes, bytes, tuple[bytes, ...]]] = {}
+        self._keys: dict[str, Parts] = {}
         self._recurring = Recurring()
         self._topics: dict[bytes, str] = {}
         self._matches: dict[str, tuple[int, list[StreamMatch]]] = {}
         self._plans: WeakKeyDictionary[FilterSet, tuple[int, Plan]] = WeakKeyDictionary()
         self._offered: tuple[NodeRecord, ...] = ()
+        self.index_entries = IndexEntries(engine, self._data, self._index, self.topic, self._learn)
 
     @classmethod
     def load(
@@ -253,7 +254,7 @@ class SkipScanLayout:
             operations.append(b"".join(run[start : stop - 1]))
             start = stop
 
-    def _learn(self, topic: str) -> tuple[bytes, bytes, tuple[bytes, ...]]:
+    def _learn(self, topic: str) -> Parts:
         resolved = self._trie.resolve(topic)
         stream = pack_offset(resolved.stream)
         index = [
@@ -416,115 +417,4 @@ class SkipScanLayout:
         return SkipScanLayout(self._engine, generation, self._trie.inherit(), layout=layout)
 
     def check(self, *, since_offset: int, until_offset: int) -> Iterator[Finding | int]:
-        messages = 0
-        engine = self._engine()
-        runs: dict[bytes, tuple[int, ...]] = {}
-        for key, value in engine.items(self._data, b"", pack_offset(2**64 - 1)):
-            try:
-                topic, offset = self.topic(key), unpack_data(key)[1]
-                found = decode_row(topic, offset, value, -1, offset)
-                expected = self._learn(topic)
-            except (StorageCorrupt, struct.error) as error:
-                messages += 1
-                yield Finding(self._data, key.hex(), str(error))
-                continue
-            messages += len(found)
-            at = pack_offset(offset)
-            if not since_offset <= found[0].offset <= offset < until_offset:
-                yield Finding(self._data, key.hex(), "a message of another generation")
-            if expected[0] + at + expected[1] != key:
-                yield Finding(self._data, key.hex(), f"{topic!r} belongs to another stream")
-                continue
-            for prefix in expected[2]:
-                run = runs.get(prefix)
-                if run is None or not run[0] <= offset <= run[-1]:
-                    run = self._run_at(engine, prefix, offset)
-                    if len(runs) >= _TOPICS_MAX:
-                        runs.clear()
-                    runs[prefix] = run
-                if offset not in run:
-                    yield Finding(self._data, key.hex(), "a varying level has no index entry")
-        before, last = b"", -1
-        for key, value in engine.items(self._index, b"", pack_offset(2**64 - 1)):
-            try:
-                run = run_of(key, value)
-                if key[:INDEX_OFFSET_AT] == before and run[0] <= last:
-                    raise overlapping(key)
-                before, last = key[:INDEX_OFFSET_AT], run[-1]
-                problem = self._run_problem(engine, key, run)
-            except StorageCorrupt as error:
-                problem = str(error)
-            if problem:
-                yield Finding(self._index, key.hex(), problem)
-        yield messages
-
-    def _run_at(self, engine: Engine, prefix: bytes, offset: int) -> tuple[int, ...]:
-        """The run of the first index entry of a token at or behind an offset, as far as one that
-        holds it can be; none of it, but a number that is no offset, where it is damaged."""
-        first, end = prefix + pack_offset(offset), end_of(prefix, offset + RUN_SPAN)
-        for key, value in engine.items(self._index, first, end):
-            try:
-                return run_of(key, value)
-            except StorageCorrupt:
-                break
-        return (-1,)
-
-    def index_rows(self, key: bytes) -> Operations:
-        """The index entries of the row with a data key, as operations."""
-        at = pack_offset(unpack_data(key)[1])
-        operations: Operations = []
-        for prefix in self._learn(self.topic(key))[2]:
-            operations += (self._index, prefix + at, b"")
-        return operations
-
-    def mended_index(self, key: bytes) -> Operations:
-        """Operations that put the row with a data key, which is not in the index, there.
-
-        An entry whose run it lies in becomes single ones, which is the same result for whichever
-        rows it is done. One that is damaged stays: it is a finding of its own, and is deleted.
-        """
-        engine, offset = self._engine(), unpack_data(key)[1]
-        operations: Operations = []
-        for prefix in self._learn(self.topic(key))[2]:
-            run = self._run_at(engine, prefix, offset)
-            if offset in run:
-                continue
-            entry = prefix + pack_offset(offset)
-            if engine.get(self._index, entry) is None:
-                operations += (self._index, entry, b"")
-            if run[0] < offset < run[-1]:
-                for each in run:
-                    operations += (self._index, prefix + pack_offset(each), b"")
-        return operations
-
-    def cut_index(self, key: bytes, at: int) -> Operations:
-        """Operations that delete the index entries found at the row with a data key, which is
-        behind the offset ``at``; rows up to there that they stand for too get single ones.
-
-        Raises:
-            StorageCorrupt: such an entry is damaged.
-        """
-        engine, offset = self._engine(), unpack_data(key)[1]
-        operations: Operations = []
-        for prefix in self._learn(self.topic(key))[2]:
-            entry = prefix + pack_offset(offset)
-            value = engine.get(self._index, entry)
-            operations += (self._index, entry, None)
-            if value:
-                for each in run_of(entry, value):
-                    if each <= at:
-                        operations += (self._index, prefix + pack_offset(each), b"")
-        return operations
-
-    def _run_problem(self, engine: Engine, key: bytes, run: tuple[int, ...]) -> str:
-        """What is wrong with the rows that an index entry stands for; empty = nothing."""
-        level = key[8]
-        for offset in run:
-            head = key[:8] + pack_offset(offset)
-            row = next(engine.keys(self._data, head, prefix_end(head)), None)
-            if row is None:
-                return "an index entry has no message"
-            tokens = tokens_of(row)
-            if level >= len(tokens) or token_hash(tokens[level]) != key[9:INDEX_OFFSET_AT]:
-                return "an index entry belongs to another token"
-        return ""
+        return self.index_entries.check(since_offset=since_offset, until_offset=until_offset)

@@ -19,10 +19,8 @@ Invariant: rows come by offset, and each that fulfils the plan comes at least on
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from hashlib import blake2b
 from heapq import merge
 from itertools import islice
 from typing import Final, TypeAlias, final
@@ -32,6 +30,20 @@ from perdure.limits import OFFSET_MAX
 from perdure.storage.rocksdb.effort import Effort
 from perdure.storage.rocksdb.engine import Engine
 from perdure.storage.rocksdb.iterators import Seeker
+from perdure.storage.rocksdb.layout_v1_keys import (
+    DATA_HEAD,
+    INDEX_OFFSET_AT,
+    INDEXED_LEVELS,
+    RUN_SPAN,
+    end_of,
+    index_prefix,
+    overlapping,
+    pack_offset,
+    run_of,
+    tokens_of,
+    unpack_data,
+    unpack_offset,
+)
 
 LEAPS_MAX: Final = 256
 """Filters on one stream that are leapt over the index; each holds its own iterators open. With
@@ -46,34 +58,12 @@ WINDOW_ROWS_MAX: Final = 8_192
 PICKED_CONSTRAINTS_MAX: Final = 1_024
 """Constraints on one stream whose rows are all looked up in the index before one is read."""
 
-INDEXED_LEVELS: Final = 16
-"""Varying levels of a topic that have an index entry, the first ones. A message on a topic of
-hundreds of levels would else write as many; who asks for one of the others finds its rows by the
-first ones, or by looking at all of the stream."""
-
-RUN_OFFSETS_MAX: Final = 256
-"""Rows that an index entry stands for: one that wants a single one decodes all."""
-
-RUN_SPAN: Final = 1 << 22
-"""Between the first and the last offset of a run, about four seconds: so much further than it wants
-a reader looks into the index."""
-
 _GET_ROWS_MIN: Final = 16
 _GET_ROWS_MAX: Final = 256
 """Rows that are got at once: few at first, since a reader may stop early."""
 
 _WINDOW_US: Final = 1_000_000
 _WINDOW_STEP: Final = 8
-
-DATA_HEAD: Final = 16
-INDEX_OFFSET_AT: Final = 17
-INDEX_KEY_BYTES: Final = 25
-
-pack_offset: Final = struct.Struct(">Q").pack
-unpack_data: Final = struct.Struct(">QQ").unpack_from
-unpack_offset: Final = struct.Struct(">Q").unpack_from
-_unpack_run: Final = [struct.Struct(f">{count}Q").unpack for count in range(RUN_OFFSETS_MAX)]
-"""For each count of offsets in a value."""
 
 Row: TypeAlias = tuple[int, bytes, bytes]
 """Offset, data key, data value."""
@@ -88,63 +78,9 @@ Plan: TypeAlias = dict[int, set[Constraints] | None]
 """Streams, each with the constraints of which a topic must fulfil one; None = all of it."""
 
 
-def token_hash(token: str) -> bytes:
-    """Hash of a varying token in the index."""
-    return blake2b(token.encode(), digest_size=8).digest()
-
-
-def index_prefix(stream: bytes, level: int, token: str) -> bytes:
-    """What index entries of a token begin with; the offset follows.
-
-    Args:
-        stream: packed.
-        level: which of the varying ones, below ``INDEXED_LEVELS``.
-        token: that is there.
-    """
-    return b"%b%c%b" % (stream, level, token_hash(token))
-
-
-def run_of(key: bytes, value: bytes) -> tuple[int, ...]:
-    """The offsets of the rows that an index entry stands for, ascending.
-
-    Raises:
-        StorageCorrupt: it is none that ``append_rows`` could have written.
-    """
-    count = len(value) // 8
-    if len(key) != INDEX_KEY_BYTES or len(value) % 8 or count >= RUN_OFFSETS_MAX:
-        raise StorageCorrupt(f"index entry {key.hex()} has a wrong length")
-    run: tuple[int, ...] = _unpack_run[count](value) + unpack_offset(key, INDEX_OFFSET_AT)
-    before = -1
-    for offset in run:
-        if offset <= before:
-            raise StorageCorrupt(f"the offsets of index entry {key.hex()} do not ascend")
-        before = offset
-    if before - run[0] > RUN_SPAN:
-        raise StorageCorrupt(f"the offsets of index entry {key.hex()} are too far apart")
-    return run
-
-
-def overlapping(key: bytes) -> StorageCorrupt:
-    """The error of an index entry whose run begins within the one before it."""
-    return StorageCorrupt(f"index entry {key.hex()} begins within the one before it")
-
-
-def tokens_of(key: bytes) -> list[str]:
-    """The varying tokens of a data key of a stream that has some."""
-    try:
-        return key[DATA_HEAD:].decode().split("/")
-    except UnicodeDecodeError as error:
-        raise StorageCorrupt(f"data key {key.hex()} is not UTF-8") from error
-
-
 def _is_indexed(constraints: Constraints) -> bool:
     """Whether the index knows one of the levels."""
     return constraints[0][0] < INDEXED_LEVELS
-
-
-def end_of(prefix: bytes, until: int) -> bytes:
-    """The first key after those of a prefix up to an offset."""
-    return prefix + pack_offset(min(until, OFFSET_MAX) + 1)
 
 
 @final

@@ -27,7 +27,7 @@ from perdure.storage.rocksdb.engine import (
 )
 from perdure.storage.rocksdb.generations import Generation, Generations, counters_value
 from perdure.storage.rocksdb.layout_v1 import SkipScanLayout
-from perdure.storage.rocksdb.layout_v1_scan import pack_offset, unpack_data
+from perdure.storage.rocksdb.layout_v1_keys import pack_offset, unpack_data
 from perdure.storage.rocksdb.marks import Marks
 
 _ROWS_MAX: Final = 10_000
@@ -71,7 +71,7 @@ def _made(
         for generation in generations:
             layout = generation.layout
             if table in layout.tables and isinstance(layout, SkipScanLayout):
-                return layout.mended_index(key)
+                return layout.index_entries.mended(key)
     if problem == "its deadline is not in the index":
         record = decode_session(value)
         return [STATE, keys.deadline(record.deadline_us, record.client_id), b""]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perdure.storage import bundle
 from perdure.storage.bundle import split_row
-from perdure.storage.rocksdb.layout_v1_scan import DATA_HEAD, pack_offset, unpack_data
+from perdure.storage.rocksdb.layout_v1_keys import DATA_HEAD, pack_offset, unpack_data
 
 
 def of_range(rows: list[bytes], after: int, until: int) -> list[bytes]:

@@ -24,7 +24,7 @@ from perdure.storage.rocksdb.bulk import (
     intersection,
 )
 from perdure.storage.rocksdb.bulk_slices import Slice
-from perdure.storage.rocksdb.layout_v1_scan import unpack_data
+from perdure.storage.rocksdb.layout_v1_keys import unpack_data
 from perdure.topic.matching import matches
 from tests.support.staged import Staged, take_offset
 

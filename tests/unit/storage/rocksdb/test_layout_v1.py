@@ -13,21 +13,20 @@ from perdure.config.schema import RocksdbConfig
 from perdure.errors import StorageCorrupt
 from perdure.model import Message
 from perdure.storage.contract import Finding
-from perdure.storage.rocksdb import layout_v1, layout_v1_scan
+from perdure.storage.rocksdb import layout_v1, layout_v1_index, layout_v1_keys, layout_v1_scan
 from perdure.storage.rocksdb.effort import ROWS_MAX, Effort
 from perdure.storage.rocksdb.engine import Engine, Operations
 from perdure.storage.rocksdb.layout import table_names
 from perdure.storage.rocksdb.layout_v1 import LAYOUT, SINGLES_LAYOUT, SkipScanLayout
-from perdure.storage.rocksdb.layout_v1_scan import (
+from perdure.storage.rocksdb.layout_v1_keys import (
     RUN_OFFSETS_MAX,
     RUN_SPAN,
-    Constraints,
-    Scanner,
     index_prefix,
     pack_offset,
     run_of,
     unpack_data,
 )
+from perdure.storage.rocksdb.layout_v1_scan import Constraints, Scanner
 from perdure.topic.filter_set import FilterSet
 from perdure.topic.matching import matches
 from perdure.topic.structure import StructureTrie
@@ -191,7 +190,7 @@ def test_only_the_first_varying_levels_are_indexed(engine: Engine) -> None:
     other = long.removesuffix("299") + "x"
     write(engine, layout, [long, other, long])
     # The three share those of the first levels.
-    assert len(list(engine.keys(INDEX, b"", b"\xff"))) == layout_v1_scan.INDEXED_LEVELS
+    assert len(list(engine.keys(INDEX, b"", b"\xff"))) == layout_v1_keys.INDEXED_LEVELS
     assert scan(layout, long) == [(1, long), (3, long)]
     assert scan(layout, "+/" * 299 + "x") == [(2, other)]
     assert scan(layout, "+/" * 255 + "255/#") == [(1, long), (2, other), (3, long)]
@@ -205,8 +204,8 @@ def test_rows_of_an_earlier_release_have_more_index_entries(engine: Engine) -> N
     topics = ["/".join("abcdefghijklmnopqrstuvw"), "/".join("abcdefghijklmnopqrstuvx")]
     write(engine, layout, topics)
     for key in list(engine.keys(DATA, b"", b"\xff")):
-        for level, token in enumerate(layout_v1_scan.tokens_of(key)):
-            prefix = layout_v1_scan.index_prefix(key[:8], level, token)
+        for level, token in enumerate(layout_v1_keys.tokens_of(key)):
+            prefix = layout_v1_keys.index_prefix(key[:8], level, token)
             engine.write([INDEX, prefix + key[8:16], b""])
     assert len(list(engine.keys(INDEX, b"", b"\xff"))) == 2 * 23
     layout.ended()
@@ -218,7 +217,7 @@ def test_rows_of_an_earlier_release_have_more_index_entries(engine: Engine) -> N
 def test_colliding_hashes_do_not_mix_topics(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (layout_v1, layout_v1_scan):
+    for module in (layout_v1_index, layout_v1_keys):
         monkeypatch.setattr(module, "token_hash", lambda token: b"same----")
     layout = layout_of(engine, 0)
     write(engine, layout, ["a/1", "b/1", "a/2", "c/1"])
@@ -550,7 +549,7 @@ def test_a_damaged_run_is_found_and_mended(
             if isinstance(each, Finding):
                 row = bytes.fromhex(each.key)
                 index = each.table == INDEX
-                operations += [INDEX, row, None] if index else layout.mended_index(row)
+                operations += [INDEX, row, None] if index else layout.index_entries.mended(row)
         engine.write(operations)
         # Where nothing contradicts the rows, nothing has to be deleted first.
         assert problems or findings(layout) == []
@@ -558,7 +557,7 @@ def test_a_damaged_run_is_found_and_mended(
     assert scan(layout, "d/0/t") == [(at, "d/0/t") for at in range(10, 30, 2)]
     assert scan(layout, "d/1/t") == [(at, "d/1/t") for at in range(11, 30, 2)]
     row = next(engine.keys(DATA, b"", b"\xff"))
-    assert layout.mended_index(row) == []
+    assert layout.index_entries.mended(row) == []
 
 
 def test_a_damaged_entry_is_not_written_over_by_mending(engine: Engine) -> None:
@@ -566,18 +565,18 @@ def test_a_damaged_entry_is_not_written_over_by_mending(engine: Engine) -> None:
     layout, prefix = written(engine)
     engine.write([INDEX, prefix + pack_offset(28), b"x"])
     (row,) = (key for key in engine.keys(DATA, b"", b"\xff") if unpack_data(key)[1] == 28)
-    assert layout.mended_index(row) == []
+    assert layout.index_entries.mended(row) == []
 
 
 def test_levels_that_miss_nothing_are_not_mended(engine: Engine) -> None:
     layout = layout_of(engine, 0)
     put(engine, layout, [(at, f"a/{at % 2}") for at in range(10, 20)])
     (row,) = (key for key in engine.keys(DATA, b"", b"\xff") if unpack_data(key)[1] == 14)
-    assert layout.mended_index(row) == []
+    assert layout.index_entries.mended(row) == []
     level = index_prefix(row[:8], 1, "0")
     lost = level + pack_offset(18)
     engine.write([INDEX, lost, None, INDEX, level + pack_offset(12), pack_offset(10)])
-    assert layout.mended_index(row) == [INDEX, level + pack_offset(14), b""]
+    assert layout.index_entries.mended(row) == [INDEX, level + pack_offset(14), b""]
 
 
 def test_runs_that_overlap_are_found(engine: Engine) -> None:
@@ -595,14 +594,14 @@ def test_a_cut_leaves_entries_of_what_stays(engine: Engine) -> None:
     operations: Operations = []
     for key in engine.keys(DATA, b"", b"\xff"):
         if unpack_data(key)[1] > 19:
-            operations += (DATA, key, None, *layout.cut_index(key, 19))
+            operations += (DATA, key, None, *layout.index_entries.cut(key, 19))
     engine.write(operations)
     assert list(layout.check(since_offset=0, until_offset=20)) == [10]
     assert {len(run) for run in runs(engine)} == {1}
     assert scan(layout, "d/0/t") == [(at, "d/0/t") for at in range(10, 20, 2)]
     engine.write([INDEX, prefix + pack_offset(18), b"x"])
     with pytest.raises(StorageCorrupt, match="wrong length"):
-        layout.cut_index(prefix[:8] + pack_offset(18) + b"0", 15)
+        layout.index_entries.cut(prefix[:8] + pack_offset(18) + b"0", 15)
 
 
 def test_a_constraint_reads_from_the_runs_of_its_level(engine: Engine) -> None:

@@ -20,17 +20,15 @@ from perdure.storage.rocksdb.effort import Effort
 from perdure.storage.rocksdb.engine import Engine
 from perdure.storage.rocksdb.iterators import Seeker, bounded
 from perdure.storage.rocksdb.layout import table_names
-from perdure.storage.rocksdb.layout_v1_scan import (
+from perdure.storage.rocksdb.layout_v1_keys import (
     RUN_OFFSETS_MAX,
     RUN_SPAN,
-    Constraints,
-    Plan,
-    Scanner,
     index_prefix,
     pack_offset,
     run_of,
     token_hash,
 )
+from perdure.storage.rocksdb.layout_v1_scan import Constraints, Plan, Scanner
 
 DATA, INDEX = table_names(1)
 
