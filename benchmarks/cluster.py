@@ -2,11 +2,13 @@
 
 Starts three Kafka brokers and the nodes one after the other, and points ``perdure bench cluster``
 at them; 0 nodes is the embedded broker. All of it runs on this machine, so latencies are those of a
-machine that does everything; what carries over to others is CPU per message. With three nodes one
-is killed in the end. Prints one JSON object; ``python -m benchmarks cluster`` writes a record.
+machine that does everything; what carries over to others is CPU per message. Nodes are killed in
+the end. Prints one JSON object; ``python -m benchmarks cluster`` writes a record.
 
 Kafka runs with the options of Java that it is shipped with, and works for ``WARM_S`` before it is
-measured: until Java has compiled what it runs, a record takes it three times as much CPU.
+measured: until Java has compiled what it runs, a record takes it three times as much CPU. Messages
+at a rate come first, with one node, two and three; what goes as fast as it can comes last, with
+three, two and one, for Java compiles anew for it, and the kernel writes back what it has left.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from perdure.mqtt.client_protocol import ClientProtocol
 from perdure.mqtt.packets import Properties
 from perdure.net.client import Client
 from perdure.net.client_link import Endpoint
-from tests.support.cluster_processes import ClusterNodeProcess, ClusterProcesses
+from tests.support.cluster_processes import DEAD_AFTER_S, ClusterNodeProcess, ClusterProcesses
 from tests.support.kafka import SHIPPED_JVM
 from tests.support.process import BrokerProcess
 
@@ -41,8 +43,6 @@ RATE: Final = 5000
 SECONDS: Final = 8.0
 WARM_S: Final = 120.0
 """How long Kafka does what is measured before it is, seconds."""
-SETTLE_S: Final = 30.0
-"""Behind a phase at full speed, seconds: the kernel writes back what it has left, all at once."""
 ROUNDS: Final = 3
 _GROUPS: Final = {
     "embedded": "embedded",
@@ -167,26 +167,28 @@ async def measure(
         try:
             await cluster.open()
             probes = [ProcessProbe(broker.pid) for broker in cluster.kafka.brokers]
-            is_warm = False
+
+            async def taken(count: int, rate: int) -> dict[str, Any]:
+                nodes = cluster.nodes[:count]
+                metrics = [node.metrics_port for node in nodes]
+                return await bench([n.process for n in nodes], rate, seconds, probes, metrics)
+
             for count in range(1, max(counts) + 1):
-                await cluster.nodes[count - 1].spawn()
-                await cluster.until_listening(cluster.nodes[count - 1])
-                if count not in counts:
-                    continue
-                nodes = [node.process for node in cluster.nodes[:count]]
-                metrics = [node.metrics_port for node in cluster.nodes[:count]]
-                if is_warm:
-                    await asyncio.sleep(SETTLE_S)
-                else:
-                    await bench(nodes, rate, warm_s)
-                    is_warm = True
-                found[f"nodes_{count}"] = {
-                    "steady": await bench(nodes, rate, seconds, probes, metrics),
-                    "full": await bench(nodes, 0, seconds, probes, metrics),
-                }
-            if max(counts) > 1:
-                dying, other = cluster.nodes[max(counts) - 1], cluster.nodes[0]
-                found["recovery_s"] = await recovery(dying, other)
+                node = cluster.nodes[count - 1]
+                await node.spawn()
+                await cluster.until_listening(node)
+                if count == 1:
+                    await bench([node.process], rate, warm_s)
+                if count in counts:
+                    found[f"nodes_{count}"] = {"steady": await taken(count, rate)}
+            for count in range(max(counts), 0, -1):
+                if count in counts:
+                    found[f"nodes_{count}"]["full"] = await taken(count, 0)
+                if count > 1:
+                    took_s = await recovery(cluster.nodes[count - 1], cluster.nodes[0])
+                    found.setdefault("recovery_s", took_s)
+                    # The others let go of it before they are measured without it.
+                    await asyncio.sleep(2 * DEAD_AFTER_S)
         finally:
             await cluster.close()
     return found

@@ -17,6 +17,7 @@ from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, Store
 from perdure.storage.batch import Batch
 from perdure.storage.capabilities import Capabilities
 from perdure.storage.contract import (
+    Counted,
     GenerationInfo,
     ReadResult,
     RetainedPage,
@@ -178,7 +179,7 @@ class FaultyDatabase:
 
     async def count(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
-    ) -> int:
+    ) -> Counted:
         await self._wait()
         return await self.inner.count(
             filters, after_offset=after_offset, until_offset=until_offset, limit=limit

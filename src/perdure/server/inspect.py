@@ -26,7 +26,7 @@ from perdure.model import InboxEntry, SessionRecord, StoredSession, Subscription
 from perdure.server.stepwise import StepwiseRows
 from perdure.session.head import unacknowledged_head
 from perdure.session.pending_pages import count_pending, oldest_pending
-from perdure.storage.contract import ReadResult
+from perdure.storage.contract import Counted, ReadResult
 
 _PROTOCOLS: Final = {4: "3.1.1", 5: "5.0"}
 
@@ -72,7 +72,7 @@ class Stored(Protocol):
 
     async def count(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
-    ) -> int:
+    ) -> Counted:
         """See ``Database``."""
         ...
 

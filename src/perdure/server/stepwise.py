@@ -1,35 +1,24 @@
-"""Counts the messages of a session in stretches of the log, so that clients are served in between.
+"""Rows that are read and counted in short steps, so that clients are served in between.
 
-A store counts in one go, which is 5 ms for 10,000 messages: too long for a page that refreshes
-itself. Offsets are times, so the range is cut into stretches that grow where little is found in
-little time: of what is there only a little may match, and all of it be looked at.
+A page that refreshes itself must not keep the loop: a store takes 5 ms for 10,000 messages.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Final, final
 
 from perdure.model import InboxEntry
-from perdure.server.turns import STEP_NS, Turns
-from perdure.session.pending_pages import CountedRows, Recorded
+from perdure.server.turns import Turns
+from perdure.session.pending_pages import Counted, CountedRows, Recorded
 
 COUNTED_MAX: Final = 256
-"""Messages that are counted in one step; a stretch that has more is cut."""
-
-STRETCH_FIRST_US: Final = 100_000
-GROWTH: Final = 4
-
-SHORT_NS: Final = 2 * STEP_NS
-"""A stretch that took longer is not followed by a longer one."""
-LONG_NS: Final = 8 * STEP_NS
-"""One that took longer is followed by a shorter one."""
+"""Messages that are read or counted in one step."""
 
 
 @final
 class StepwiseRows(CountedRows):
-    """Rows that are counted in steps.
+    """Rows that are looked at in steps.
 
     Args:
         rows: where they are.
@@ -78,24 +67,12 @@ class StepwiseRows(CountedRows):
 
     async def count(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
-    ) -> int:
-        """How many match, ``limit`` at most."""
-        total, stretch_us = 0, STRETCH_FIRST_US
-        while after_offset < until_offset and total < limit:
-            await self._turns.step()
-            end = min(until_offset, after_offset + stretch_us)
-            begun_ns = time.perf_counter_ns()
-            found = await self._rows.count(
-                filters, after_offset=after_offset, until_offset=end, limit=COUNTED_MAX + 1
-            )
-            if found > COUNTED_MAX and stretch_us > 1:
-                stretch_us = max(1, stretch_us // GROWTH)
-                continue
-            took_ns = time.perf_counter_ns() - begun_ns
-            total += found
-            after_offset = end
-            if took_ns > LONG_NS:
-                stretch_us = max(1, stretch_us // GROWTH)
-            elif found <= COUNTED_MAX // (2 * GROWTH) and took_ns <= SHORT_NS:
-                stretch_us *= GROWTH
-        return min(total, limit)
+    ) -> Counted:
+        """A page of a count."""
+        await self._turns.step()
+        return await self._rows.count(
+            filters,
+            after_offset=after_offset,
+            until_offset=until_offset,
+            limit=min(limit, COUNTED_MAX),
+        )

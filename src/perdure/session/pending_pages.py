@@ -8,7 +8,7 @@ order and the serial numbers are the same.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, Protocol, final
 
@@ -35,6 +35,20 @@ class Recorded(Protocol):
     @property
     def messages(self) -> list[Message]:
         """In order of offsets."""
+        ...
+
+    @property
+    def through_offset(self) -> int:
+        """Nothing else matches up to this offset."""
+        ...
+
+
+class Counted(Protocol):
+    """What one look at the log has counted."""
+
+    @property
+    def count(self) -> int:
+        """Messages."""
         ...
 
     @property
@@ -70,8 +84,8 @@ class CountedRows(Rows, Protocol):
 
     async def count(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
-    ) -> int:
-        """Recorded messages that match."""
+    ) -> Counted:
+        """Recorded messages that match, a page of them."""
         ...
 
 
@@ -253,6 +267,39 @@ async def settled_offsets(rows: Rows, stored: StoredSession, *, until: int) -> s
     return found
 
 
+async def count_recorded(
+    rows: CountedRows,
+    filters: Sequence[str],
+    *,
+    after: int,
+    until: int,
+    limit: int,
+    page: int = 0,
+    pause: Callable[[], Awaitable[None]] | None = None,
+) -> int:
+    """How many messages match, ``limit`` at most.
+
+    Args:
+        rows: where they are.
+        filters: topic filters.
+        after, until: exclusive and inclusive bounds.
+        limit: of more no more are counted.
+        page: messages that are counted in one go; 0 = all of them.
+        pause: awaited between two pages; None = the rows pause by themselves.
+    """
+    total = 0
+    while after < until and total < limit:
+        left = limit - total
+        found = await rows.count(
+            filters, after_offset=after, until_offset=until, limit=min(left, page or left)
+        )
+        total += found.count
+        after = found.through_offset
+        if pause is not None:
+            await pause()
+    return total
+
+
 async def count_pending(
     rows: CountedRows, stored: StoredSession, *, until: int, limit: int
 ) -> tuple[int, bool]:
@@ -274,7 +321,7 @@ async def count_pending(
     filters = subscriptions.filters(after)
     count = 0
     if filters and after < until:
-        count = await rows.count(filters, after_offset=after, until_offset=until, limit=limit)
+        count = await count_recorded(rows, filters, after=after, until=until, limit=limit)
     entries = await rows.read_inbox(
         subscriptions.client_id, after_offset=cursor.offset, until_offset=until, limit=limit
     )

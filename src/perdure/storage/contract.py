@@ -23,13 +23,21 @@ from typing import Protocol, runtime_checkable
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
 from perdure.storage.batch import Batch
 from perdure.storage.capabilities import Capabilities
-from perdure.storage.results import Finding, GenerationInfo, ReadResult, RetainedPage, StreamInfo
+from perdure.storage.results import (
+    Counted,
+    Finding,
+    GenerationInfo,
+    ReadResult,
+    RetainedPage,
+    StreamInfo,
+)
 from perdure.storage.subscribers import SubscriberPage
 from perdure.topic.proposal import Structure
 
 __all__ = [
     "Batch",
     "Capabilities",
+    "Counted",
     "Database",
     "Finding",
     "GenerationInfo",
@@ -152,9 +160,10 @@ class Database(Protocol):
 
     async def count(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
-    ) -> int:
-        """How many messages ``read`` would return, at most ``limit``, without reading payloads
-        where the layout can tell from the keys."""
+    ) -> Counted:
+        """How many messages there are for ``read``, a page of them as it has: at most ``limit``,
+        and fewer where much is looked at in vain. Payloads are not read where the layout can tell
+        from the keys."""
         ...
 
     def messages_after(self, offset: int) -> int:

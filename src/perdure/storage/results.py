@@ -25,6 +25,19 @@ class ReadResult(msgspec.Struct, frozen=True):
     through_offset: int
 
 
+class Counted(msgspec.Struct, frozen=True):
+    """What one look at the log has counted.
+
+    Attributes:
+        count: messages.
+        through_offset: everything that matches up to this offset is counted, as ``ReadResult`` has
+            it.
+    """
+
+    count: int
+    through_offset: int
+
+
 class RetainedPage(msgspec.Struct, frozen=True):
     """One page of retained messages.
 

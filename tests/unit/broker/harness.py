@@ -29,7 +29,7 @@ from perdure.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from perdure.storage.contract import ReadResult
+from perdure.storage.contract import Counted, ReadResult
 from tests.support.network import NetworkProfile, Wire
 from tests.support.sim_broker import SimBroker
 from tests.support.storage import FaultyDatabase
@@ -331,7 +331,7 @@ def read_slowly(sim: SimBroker) -> None:
         await later()
         return await read(*args, **options)
 
-    async def count_later(*args: Any, **options: Any) -> int:
+    async def count_later(*args: Any, **options: Any) -> Counted:
         counted = await count(*args, **options)
         await later()
         return counted

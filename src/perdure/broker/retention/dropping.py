@@ -7,12 +7,12 @@ all that was put into private streams is synced.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from perdure.errors import StorageUnavailable
 from perdure.session.pending import PendingMessages
-from perdure.session.pending_pages import CHUNK, read_pages
+from perdure.session.pending_pages import CHUNK, count_recorded, read_pages
 from perdure.session.subscriptions import SessionSubscriptions
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 CARRY_PAGE: Final = 256
 """Messages carried over in one commit."""
+
+COUNTED_MAX: Final = 4_096
+"""Messages that are counted between two turns of the loop: some milliseconds."""
 
 
 async def visit_session(
@@ -113,6 +116,29 @@ async def is_owed(core: BrokerCore, stored: StoredSession, info: GenerationInfo)
     return False
 
 
+async def count_of_generation(
+    core: BrokerCore, filters: Sequence[str], after: int, info: GenerationInfo
+) -> int:
+    """How many messages of a generation match, behind an offset: there may be millions to look at,
+    and clients are served meanwhile.
+
+    Args:
+        core: what every part stands on.
+        filters: topic filters.
+        after: exclusive lower bound.
+        info: the generation.
+    """
+    return await count_recorded(
+        core.database,
+        filters,
+        after=max(after, info.since_offset - 1),
+        until=info.until_offset - 1,
+        limit=info.message_count,
+        page=COUNTED_MAX,
+        pause=core.yield_to_loop,
+    )
+
+
 async def owed_to_group(core: BrokerCore, group: SharedGroup, info: GenerationInfo) -> int:
     """How many messages of a generation a group has still to give out.
 
@@ -123,9 +149,7 @@ async def owed_to_group(core: BrokerCore, group: SharedGroup, info: GenerationIn
     """
     position, until = group.position, info.until_offset - 1
     if not group.where:
-        return await core.database.count(
-            [group.filter], after_offset=position, until_offset=until, limit=info.message_count
-        )
+        return await count_of_generation(core, [group.filter], position, info)
     count = 0
     while position < until:
         page = await core.database.read(

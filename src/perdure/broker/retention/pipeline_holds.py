@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
+from perdure.broker.retention.dropping import count_of_generation
 from perdure.errors import StorageUnavailable
 from perdure.storage.contract import GenerationInfo
 from perdure.storage.cursors import load_cursors
@@ -105,12 +106,7 @@ class PipelineHolds:
         read_through = self._offsets.get(name, 0)
         lost = info.message_count
         if read_through >= info.since_offset:
-            lost = await core.database.count(
-                _EVERYTHING,
-                after_offset=read_through,
-                until_offset=info.until_offset - 1,
-                limit=info.message_count,
-            )
+            lost = await count_of_generation(core, _EVERYTHING, read_through, info)
         if not lost:
             # It had all, and has not come by since the generation ended.
             return

@@ -41,7 +41,9 @@ from perdure.server.administration.paging import page_of
 from perdure.server.administration.service import Call, Handler
 from perdure.server.inspect import held_subscription
 from perdure.server.rules import Rules
+from perdure.server.stepwise import StepwiseRows
 from perdure.server.turns import Turns
+from perdure.session.pending_pages import count_recorded
 from perdure.storage.subscribers import Subscriber, SubscriberPage
 from perdure.topic.names import validate_topic_name
 
@@ -312,10 +314,11 @@ class SubscriptionOperations:
     async def _group_row(self, group: SharedGroup) -> SharedGroupRow:
         database = self._services.database
         durable = await database.group_members(group.key)
-        lag = await database.count(
+        lag = await count_recorded(
+            StepwiseRows(database),
             [group.filter],
-            after_offset=group.position,
-            until_offset=database.last_offset,
+            after=group.position,
+            until=database.last_offset,
             limit=LAG_COUNT_MAX,
         )
         members = sorted(member.client_id for member in group.members)

@@ -20,7 +20,7 @@ from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, Store
 from perdure.storage.batch import Batch, apply, give_offsets
 from perdure.storage.capabilities import EMBEDDED, Capabilities
 from perdure.storage.codec import retained_size
-from perdure.storage.contract import GenerationInfo, ReadResult, RetainedPage, StreamInfo
+from perdure.storage.contract import Counted, GenerationInfo, ReadResult, RetainedPage, StreamInfo
 from perdure.storage.fencing import stale
 from perdure.storage.memory.state import State, retained_key
 from perdure.storage.notes import Note
@@ -231,11 +231,11 @@ class MemoryDatabase:
 
     async def count(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
-    ) -> int:
-        result = await self.read(
+    ) -> Counted:
+        page = await self.read(
             filters, after_offset=after_offset, until_offset=until_offset, limit=limit
         )
-        return len(result.messages)
+        return Counted(len(page.messages), page.through_offset)
 
     def messages_after(self, offset: int) -> int:
         return len(self._live.log_after(offset))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
-from perdure.storage.contract import GenerationInfo, ReadResult, RetainedPage, StreamInfo
+from perdure.storage.contract import Counted, GenerationInfo, ReadResult, RetainedPage, StreamInfo
 from perdure.storage.ordered.local import Local
 from perdure.storage.subscribers import SubscriberPage
 
@@ -55,7 +55,7 @@ class ReadThrough:
 
     async def count(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
-    ) -> int:
+    ) -> Counted:
         return await self._local.count(
             filters, after_offset=after_offset, until_offset=until_offset, limit=limit
         )

@@ -18,7 +18,7 @@ import msgspec
 from perdure.errors import UsageError
 from perdure.model import Message
 from perdure.storage.codec import decode_record, encode_record
-from perdure.storage.contract import GenerationInfo, ReadResult
+from perdure.storage.contract import Counted, GenerationInfo, ReadResult
 from perdure.storage.remote import rows
 from perdure.storage.remote.driver import LOG, META, Reads, Row, Transaction
 from perdure.storage.rows import rows_of
@@ -279,14 +279,14 @@ class RemoteLog:
                 break
         return page.result(until)
 
-    async def count(self, filters: Sequence[str], after: int, until: int, limit: int) -> int:
+    async def count(self, filters: Sequence[str], after: int, until: int, limit: int) -> Counted:
         """See ``Database.count``; everything written is in the server."""
         found = 0
-        async for _ in self._matching(filters, after, until):
+        async for message in self._matching(filters, after, until):
             found += 1
             if found >= limit:
-                break
-        return found
+                return Counted(found, message.offset)
+        return Counted(found, until)
 
     async def _matching(
         self, filters: Sequence[str], after: int, until: int

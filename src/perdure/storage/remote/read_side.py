@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from perdure.errors import StorageTimeout, StorageUnavailable, UsageError
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
 from perdure.storage.codec import decode_group, decode_retained
-from perdure.storage.contract import GenerationInfo, ReadResult, RetainedPage, StreamInfo
+from perdure.storage.contract import Counted, GenerationInfo, ReadResult, RetainedPage, StreamInfo
 from perdure.storage.remote import reader, retained, rows
 from perdure.storage.remote.driver import GROUPS, INBOX, MEMBERS, RETAINED, RETURNED, Driver, Row
 from perdure.storage.remote.durable_subscriptions import Clients
@@ -125,7 +125,7 @@ class ReadSide:
 
     async def count(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
-    ) -> int:
+    ) -> Counted:
         return await self._call(lambda: self._log.count(filters, after_offset, until_offset, limit))
 
     async def read_queue(

@@ -11,7 +11,7 @@ from typing import Final, final
 
 from perdure.model import GroupRecord
 from perdure.storage.codec import decode_group
-from perdure.storage.contract import Finding, GenerationInfo, ReadResult
+from perdure.storage.contract import Counted, Finding, GenerationInfo, ReadResult
 from perdure.storage.remote import rows
 from perdure.storage.remote.check import Checker
 from perdure.storage.remote.driver import CLIENTS, GROUPS, META, RETAINED, Reads
@@ -53,7 +53,7 @@ class StateView(StateReader):
 
     async def count(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
-    ) -> int:
+    ) -> Counted:
         """See ``Database.count``."""
         return await self._log.count(filters, after_offset, until_offset, limit)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from perdure.model import Message
-from perdure.storage.contract import Finding
+from perdure.storage.contract import Counted, Finding
 from perdure.storage.rocksdb.effort import Effort
 from perdure.storage.rocksdb.engine import Operations
 from perdure.storage.rows import Rows
@@ -75,9 +75,15 @@ class Layout(Protocol):
         ...
 
     def count(
-        self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
-    ) -> int:
-        """How many messages ``scan`` would give, at most ``limit``."""
+        self,
+        filters: Sequence[str],
+        *,
+        after_offset: int,
+        until_offset: int,
+        limit: int,
+        effort: Effort | None = None,
+    ) -> Counted:
+        """How many messages ``scan`` would give, at most ``limit``, and up to which offset."""
         ...
 
     def streams(self) -> list[tuple[int, str]]:

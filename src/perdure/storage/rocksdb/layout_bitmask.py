@@ -31,7 +31,7 @@ from perdure.errors import StorageCorrupt
 from perdure.limits import OFFSET_MAX
 from perdure.model import Message
 from perdure.storage.codec import decode_message
-from perdure.storage.contract import Finding
+from perdure.storage.contract import Counted, Finding
 from perdure.storage.rocksdb.effort import Effort
 from perdure.storage.rocksdb.engine import Engine, Operations
 from perdure.storage.rocksdb.iterators import Seeker
@@ -179,14 +179,20 @@ class BitmaskLayout:
             epoch += 1
 
     def count(
-        self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
-    ) -> int:
+        self,
+        filters: Sequence[str],
+        *,
+        after_offset: int,
+        until_offset: int,
+        limit: int,
+        effort: Effort | None = None,
+    ) -> Counted:
         found = 0
-        for _ in self.scan(filters, after_offset=after_offset, until_offset=until_offset):
+        for message in self.scan(filters, after_offset=after_offset, until_offset=until_offset):
             found += 1
             if found >= limit:
-                break
-        return found
+                return Counted(found, message.offset)
+        return Counted(found, until_offset)
 
     def _search(
         self,

@@ -45,7 +45,7 @@ from weakref import WeakKeyDictionary
 from perdure.errors import StorageCorrupt, UsageError
 from perdure.model import Message
 from perdure.storage.bundle import count_of, decode_row, reach
-from perdure.storage.contract import Finding
+from perdure.storage.contract import Counted, Finding
 from perdure.storage.rocksdb import keys
 from perdure.storage.rocksdb.effort import Effort
 from perdure.storage.rocksdb.engine import META, Engine, Operations, prefix_end
@@ -317,16 +317,28 @@ class SkipScanLayout:
                 yield from decode_row(self.topic(key), offset, value, after, until)
 
     def count(
-        self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
-    ) -> int:
-        found = 0
-        for stream, constraints in self.plan(filters).items():
-            if found >= limit:
-                break
-            found += self.stream_messages(
-                stream, constraints, after_offset, until_offset, limit - found
-            )
-        return found
+        self,
+        filters: Sequence[str],
+        *,
+        after_offset: int,
+        until_offset: int,
+        limit: int,
+        effort: Effort | None = None,
+    ) -> Counted:
+        plan, found, last = self.plan(filters), 0, -1
+        for offset, key, value in self._scanner.rows(
+            plan, after_offset, reach(until_offset), effort
+        ):
+            through = min(offset, until_offset)
+            if key == MARK:
+                return Counted(found, through)
+            if offset != last:
+                last = offset
+                found += count_of(value, offset, after_offset, until_offset)
+                if found >= limit:
+                    # The messages of a row have consecutive offsets.
+                    return Counted(limit, through - (found - limit))
+        return Counted(found, until_offset)
 
     def stream_messages(
         self, stream: int, constraints: set[Constraints] | None, after: int, until: int, limit: int

@@ -16,7 +16,7 @@ from typing import Final, final
 from perdure.model import Message
 from perdure.storage.bundle import count_of
 from perdure.storage.codec import head_length
-from perdure.storage.contract import ReadResult
+from perdure.storage.contract import Counted, ReadResult
 from perdure.storage.offsets import Offsets
 from perdure.storage.rocksdb.effort import Effort
 from perdure.storage.rocksdb.engine import Engine
@@ -57,12 +57,9 @@ class LogReader:
     ) -> ReadResult:
         """See ``Database.read``."""
         wanted = FilterSet.of(filters)
-        exact = self._exact(wanted, after_offset, until_offset, limit)
-        if exact is not None:
-            return _page(exact, until_offset, limit, bytes_max)
-        fresh = self._fresh(wanted, after_offset, until_offset, limit)
-        if fresh is not None:
-            return _page(fresh[0], fresh[1], limit, bytes_max)
+        page = self._of_tail(wanted, after_offset, until_offset, limit, bytes_max)
+        if page is not None:
+            return page
         return self._ahead_or_tables(wanted, after_offset, until_offset, limit, bytes_max)
 
     def forget(self) -> None:
@@ -71,24 +68,22 @@ class LogReader:
 
     def count(
         self, filters: Sequence[str], after_offset: int, until_offset: int, limit: int
-    ) -> int:
+    ) -> Counted:
         """See ``Database.count``."""
         wanted = FilterSet.of(filters)
-        exact = self._exact(wanted, after_offset, until_offset, limit)
-        if exact is not None:
-            return min(limit, len(exact))
-        fresh = self._fresh(wanted, after_offset, until_offset, limit)
-        if fresh is not None and (fresh[1] == until_offset or len(fresh[0]) >= limit):
-            return min(limit, len(fresh[0]))
-        found = 0
+        page = self._of_tail(wanted, after_offset, until_offset, limit, 0)
+        if page is not None:
+            return Counted(len(page.messages), page.through_offset)
+        found, effort = 0, Effort()
         for generation in self._generations.between(after_offset, until_offset):
             low, high = self._clamp(generation, after_offset, until_offset)
-            found += generation.layout.count(
-                wanted, after_offset=low, until_offset=high, limit=limit - found
+            part = generation.layout.count(
+                wanted, after_offset=low, until_offset=high, limit=limit - found, effort=effort
             )
-            if found >= limit:
-                break
-        return found
+            found += part.count
+            if found >= limit or part.through_offset < high:
+                return Counted(found, part.through_offset)
+        return Counted(found, until_offset)
 
     def _ahead_or_tables(
         self, wanted: FilterSet, after: int, until: int, limit: int, bytes_max: int
@@ -147,6 +142,18 @@ class LogReader:
         header = generation.header
         last = header.until_offset - 1 if header.until_offset else self._offsets.last
         return max(after, header.since_offset - 1), min(until, last)
+
+    def _of_tail(
+        self, wanted: FilterSet, after: int, until: int, limit: int, bytes_max: int
+    ) -> ReadResult | None:
+        """A page of what is in memory; None = it begins before that."""
+        exact = self._exact(wanted, after, until, limit)
+        if exact is not None:
+            return _page(exact, until, limit, bytes_max)
+        fresh = self._fresh(wanted, after, until, limit)
+        if fresh is not None:
+            return _page(fresh[0], fresh[1], limit, bytes_max)
+        return None
 
     def _exact(self, wanted: FilterSet, after: int, until: int, limit: int) -> list[Message] | None:
         """The messages of filters without wildcards, if the tail has them all."""

@@ -11,7 +11,14 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from perdure.errors import UsageError
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord, StoredSession
 from perdure.storage.codec import decode_retained
-from perdure.storage.contract import Finding, GenerationInfo, ReadResult, RetainedPage, StreamInfo
+from perdure.storage.contract import (
+    Counted,
+    Finding,
+    GenerationInfo,
+    ReadResult,
+    RetainedPage,
+    StreamInfo,
+)
 from perdure.storage.retained_walk import retained_key
 from perdure.storage.rocksdb import retained
 from perdure.storage.rocksdb.check import Checker
@@ -78,7 +85,7 @@ class ReadSide:
 
     async def count(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
-    ) -> int:
+    ) -> Counted:
         return self._log.count(filters, after_offset, until_offset, limit)
 
     def messages_after(self, offset: int) -> int:

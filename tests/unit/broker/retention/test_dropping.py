@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from perdure.broker.delivery.live_session import LiveSession
-from perdure.broker.retention.dropping import make_durable, visit_session
+from perdure.broker.retention import dropping
+from perdure.broker.retention.dropping import count_of_generation, make_durable, visit_session
 from perdure.errors import StorageError, StorageUnavailable
+from perdure.storage.contract import Counted
 from tests.support.sim_broker import SimBroker
 from tests.unit.broker.harness import Client, make_sim
 
@@ -89,3 +94,40 @@ def test_nothing_counts_as_durable_after_a_failure() -> None:
     sim.scheduler.run(make_durable(services, services.committer.failure_count))
     with pytest.raises(StorageUnavailable):
         sim.scheduler.run(make_durable(services, services.committer.failure_count - 1))
+
+
+def test_a_generation_is_counted_between_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dropping, "COUNTED_MAX", 3)
+    sim = make_sim()
+    publisher = Client(sim, "p")
+    publisher.connect(expiry_s=0, clean=True)
+    for number in range(10):
+        publisher.deliver(f"t/{number % 2}", qos=1)
+    sim.run_for(10_000)
+    services, count = sim.live.services, sim.store.count
+    steps: list[str] = []
+
+    async def counted(filters: Any, **bounds: Any) -> Counted:
+        found = await count(filters, **bounds)
+        steps.append(f"counted {found.count}")
+        return found
+
+    def turn() -> None:
+        steps.append("turn")
+        if len(steps) < 50:
+            services.scheduler.call_soon(turn)
+
+    monkeypatch.setattr(sim.store, "count", counted)
+    last = services.database.last_offset
+    info = msgspec.structs.replace(sim.store.generations()[0], until_offset=last + 1)
+    assert sim.scheduler is not None
+    found: list[int] = []
+
+    async def look() -> None:
+        found.append(await count_of_generation(services, ["t/1"], 0, info))
+
+    services.scheduler.call_soon(turn)
+    sim.scheduler.run(look())
+    assert found == [5]
+    assert [step for step in steps if step != "turn"] == ["counted 3", "counted 2"]
+    assert "turn" in steps[steps.index("counted 3") : steps.index("counted 2")]

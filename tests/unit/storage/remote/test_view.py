@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure.model import GroupRecord, InboxEntry, Message, SessionRecord
+from perdure.storage.contract import Counted
 from perdure.storage.remote.store import RemoteDatabase
 from perdure.storage.remote.view import StateView
 from tests.support.remote import MemoryDriver, ServerState
@@ -40,7 +41,10 @@ async def test_it_has_what_the_database_has() -> None:
     assert [message.topic for message in page.messages] == ["a/0", "a/1"]
     rest = await view.read(["a/+"], after_offset=page.through_offset, until_offset=last, limit=9)
     assert [message.topic for message in rest.messages] == ["a/2", "a/3", "a/late"]
-    assert await view.count(["a/+"], after_offset=0, until_offset=last, limit=99) == 5
+    counted = await view.count(["a/+"], after_offset=0, until_offset=last, limit=99)
+    assert counted == Counted(5, last)
+    counted = await view.count(["a/+"], after_offset=0, until_offset=last, limit=2)
+    assert counted == Counted(2, page.through_offset)
     assert [finding async for finding in view.check()] == []
     await view.close()
     assert state.is_held, "the broker's claim is not touched"
