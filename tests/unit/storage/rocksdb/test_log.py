@@ -208,4 +208,15 @@ async def test_a_read_that_finds_little_ends_early_and_is_gone_on_with(tmp_path:
         found += [each.topic for each in page.messages]
     assert found == ["t/999"] * 20
     assert reads > 2
+
+    after, counts = offsets[0] - 1, []
+    while after < offsets[-1]:
+        counted = await database.count(
+            wanted, after_offset=after, until_offset=offsets[-1], limit=1_000
+        )
+        assert counted.through_offset > after
+        after = counted.through_offset
+        counts.append(counted.count)
+    assert sum(counts) == 20
+    assert len(counts) > 2
     database.close()
