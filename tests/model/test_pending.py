@@ -15,7 +15,7 @@ from perdure.model.session_record import StoredSession
 from perdure.session.pending import PendingMessage, PendingMessages
 from perdure.session.pending_pages import StoredQueue, count_pending, oldest_pending
 from perdure.session.subscriptions import SessionSubscriptions
-from perdure.storage.contract import ReadResult
+from perdure.storage.contract import Counted, ReadResult
 from perdure.topic.matching import matches
 
 Seen: TypeAlias = tuple[int, int, int, bool, tuple[int, ...], bool]
@@ -218,14 +218,13 @@ class ListedRows:
 
     async def count(
         self, filters: Sequence[str], *, after_offset: int, until_offset: int, limit: int
-    ) -> int:
-        """What matches."""
-        chunk, self._chunk = self._chunk, limit
+    ) -> Counted:
+        """What matches, a page that ends early too."""
         page = await self.read(
             filters, after_offset=after_offset, until_offset=until_offset, limit=limit
         )
-        self._chunk = chunk
-        return len([message for message in page.messages if message.qos])
+        matching = sum(1 for message in page.messages if message.qos)
+        return Counted(matching, page.through_offset)
 
 
 @given(
