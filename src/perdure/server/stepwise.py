@@ -1,19 +1,30 @@
 """Rows that are read and counted in short steps, so that clients are served in between.
 
-A page that refreshes itself must not keep the loop: a store takes 5 ms for 10,000 messages.
+A page that refreshes itself must not keep the loop: a store takes 5 ms for 10,000 messages. Of what
+is there only a little may match, and not every store bounds what it looks at in vain. Offsets are
+times, so a count looks at stretches of the log that grow where they take little time.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Final, final
 
 from perdure.model import InboxEntry
-from perdure.server.turns import Turns
+from perdure.server.turns import STEP_NS, Turns
 from perdure.session.pending_pages import Counted, CountedRows, Recorded
 
 COUNTED_MAX: Final = 256
 """Messages that are read or counted in one step."""
+
+STRETCH_FIRST_US: Final = 100_000
+GROWTH: Final = 4
+
+SHORT_NS: Final = 2 * STEP_NS
+"""A stretch that took longer is not followed by a longer one."""
+LONG_NS: Final = 8 * STEP_NS
+"""One that took longer is followed by a shorter one."""
 
 
 @final
@@ -28,6 +39,7 @@ class StepwiseRows(CountedRows):
     def __init__(self, rows: CountedRows, *, pauses: bool = True) -> None:
         self._rows = rows
         self._turns = Turns(pauses=pauses)
+        self._stretch_us = STRETCH_FIRST_US
 
     async def read(
         self,
@@ -70,9 +82,14 @@ class StepwiseRows(CountedRows):
     ) -> Counted:
         """A page of a count."""
         await self._turns.step()
-        return await self._rows.count(
-            filters,
-            after_offset=after_offset,
-            until_offset=until_offset,
-            limit=min(limit, COUNTED_MAX),
+        end = min(until_offset, after_offset + self._stretch_us)
+        begun_ns = time.perf_counter_ns()
+        found = await self._rows.count(
+            filters, after_offset=after_offset, until_offset=end, limit=min(limit, COUNTED_MAX)
         )
+        took_ns = time.perf_counter_ns() - begun_ns
+        if took_ns > LONG_NS:
+            self._stretch_us = max(1, self._stretch_us // GROWTH)
+        elif took_ns <= SHORT_NS and found.through_offset == end:
+            self._stretch_us *= GROWTH
+        return found

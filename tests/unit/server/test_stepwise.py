@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perdure.server import turns
-from perdure.server.stepwise import COUNTED_MAX, StepwiseRows
+from perdure.server.stepwise import COUNTED_MAX, LONG_NS, STRETCH_FIRST_US, StepwiseRows
 from perdure.session.pending_pages import count_recorded
 from perdure.storage.contract import Counted
 
@@ -51,3 +51,33 @@ async def test_a_count_leaves_the_loop_alone_between_its_steps(
     assert len(slept) >= ROWS // COUNTED_MAX
     assert all((delay_s > 0) == pauses for delay_s in slept)
     assert await count_recorded(stepwise, ["#"], after=0, until=ROWS, limit=300) == 300
+
+
+class Vain:
+    """Much is looked at, and nothing matches: a microsecond for each of the log."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.stretches: list[int] = []
+
+    async def count(
+        self, filters: Any, *, after_offset: int, until_offset: int, limit: int
+    ) -> Counted:
+        self.stretches.append(until_offset - after_offset)
+        self.now_ns += (until_offset - after_offset) * 1_000
+        return Counted(0, until_offset)
+
+
+async def test_a_count_that_finds_nothing_looks_at_so_much_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def sleep(_delay_s: float) -> None:
+        pass
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    rows: Any = Vain()
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: rows.now_ns)
+    assert await count_recorded(StepwiseRows(rows), ["a"], after=0, until=10**7, limit=9) == 0
+    assert sum(rows.stretches) == 10**7
+    assert rows.stretches[0] == STRETCH_FIRST_US
+    assert max(rows.stretches[5:]) * 1_000 <= LONG_NS

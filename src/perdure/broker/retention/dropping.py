@@ -131,7 +131,7 @@ async def count_of_generation(
     return await count_recorded(
         core.database,
         filters,
-        after=max(after, info.since_offset - 1),
+        after=after,
         until=info.until_offset - 1,
         limit=info.message_count,
         page=COUNTED_MAX,

@@ -66,6 +66,7 @@ from perdure.storage.rocksdb.layout_v1_scan import (
     PICKED_CONSTRAINTS_MAX,
     Constraints,
     Plan,
+    Row,
     Scanner,
 )
 from perdure.storage.rows import Rows, rows_of
@@ -325,33 +326,15 @@ class SkipScanLayout:
         limit: int,
         effort: Effort | None = None,
     ) -> Counted:
-        plan, found, last = self.plan(filters), 0, -1
-        for offset, key, value in self._scanner.rows(
-            plan, after_offset, reach(until_offset), effort
-        ):
-            through = min(offset, until_offset)
-            if key == MARK:
-                return Counted(found, through)
-            if offset != last:
-                last = offset
-                found += count_of(value, offset, after_offset, until_offset)
-                if found >= limit:
-                    # The messages of a row have consecutive offsets.
-                    return Counted(limit, through - (found - limit))
-        return Counted(found, until_offset)
+        rows = self._scanner.rows(self.plan(filters), after_offset, reach(until_offset), effort)
+        return _counted(rows, after_offset, until_offset, limit)
 
     def stream_messages(
         self, stream: int, constraints: set[Constraints] | None, after: int, until: int, limit: int
     ) -> int:
         """Number of messages of one stream in ``(after, until]``, at most ``limit``."""
-        found, last = 0, -1
-        for offset, _, value in self._scanner.stream_rows(stream, constraints, after, reach(until)):
-            if offset != last:
-                last = offset
-                found += count_of(value, offset, after, until)
-                if found >= limit:
-                    return limit
-        return found
+        rows = self._scanner.stream_rows(stream, constraints, after, reach(until))
+        return _counted(rows, after, until, limit).count
 
     def plan(self, filters: Sequence[str]) -> Plan:
         """The streams to read, each with what its tokens must be; None = all of the stream."""
@@ -430,3 +413,19 @@ class SkipScanLayout:
 
     def check(self, *, since_offset: int, until_offset: int) -> Iterator[Finding | int]:
         return self.index_entries.check(since_offset=since_offset, until_offset=until_offset)
+
+
+def _counted(rows: Iterator[Row], after: int, until: int, limit: int) -> Counted:
+    """How many messages of some rows are in ``(after, until]``, at most ``limit``."""
+    found, last = 0, -1
+    for offset, key, value in rows:
+        through = min(offset, until)
+        if key == MARK:
+            return Counted(found, through)
+        if offset != last:
+            last = offset
+            found += count_of(value, offset, after, until)
+            if found >= limit:
+                # The messages of a row have consecutive offsets.
+                return Counted(limit, through - (found - limit))
+    return Counted(found, until)
